@@ -14,9 +14,9 @@ import numpy as np
 
 import fgmix
 from fgmix.data import from_arrays
-from fgmix.results.collect import collect_all
 from fgmix.results.domainbed import to_domainbed
-from fgmix.results.report import report_text
+from fgmix.results.read import read_runs
+from fgmix.results.report import tabulate
 
 DOMAINS = ("env0", "env1", "env2")  # DomainBed numbers the domains of a dataset that fgmix does not know
 
@@ -57,8 +57,8 @@ if len(sys.argv) == 3:
 else:
     made = Path(tempfile.mkdtemp())
     theirs, ours = make_theirs(made / "theirs"), make_ours(made / "ours")
-results = collect_all([ours], [theirs])  # each row is marked with its folder
-table = report_text(results)
+results = read_runs(ours, from_domainbed=[theirs])  # each row is marked with its folder
+table = tabulate(results).to_text()
 print(table)
 # The other direction: folders that DomainBed's own collect_results reads.
-written = to_domainbed(collect_all([ours]).records, Path(tempfile.mkdtemp()) / "as_domainbed")
+written = to_domainbed(read_runs(ours).records, Path(tempfile.mkdtemp()) / "as_domainbed")

@@ -26,8 +26,8 @@ from fgmix.networks import build_featurizer
 from fgmix.records.plans import read_status
 from fgmix.records.schema import to_plain
 from fgmix.records.store import pack
-from fgmix.results.collect import collect
-from fgmix.results.report import report_text
+from fgmix.results.read import read_runs
+from fgmix.results.report import tabulate
 from properties.quickly import MANY
 from training.test_damage import change
 from workbench import Workbench, fgmix
@@ -58,22 +58,22 @@ def altered(root: Path, look: Look, capsys: pytest.CaptureFixture[str], pattern:
 
 def test_packed_records(bench: Workbench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.records.xz"
-    pack(collect(bench.sweep).all_records(), file)
-    altered(tmp_path, lambda: report_text(collect(file)), capsys)
+    pack(read_runs(bench.sweep).all_records(), file)
+    altered(tmp_path, lambda: tabulate(read_runs(file)).to_text(), capsys)
 
 
 def test_plans_and_records_of_a_sweep(bench: Workbench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A report skips what is damaged with a note in `Results.notes`; `status` names it among the failed."""
+    """A report skips what is damaged with a note in `Runs.notes`; `status` names it among the failed."""
     out = shutil.copytree(bench.sweep, tmp_path / "sweep")
 
     def look() -> object:
-        results = collect(out)
+        results = read_runs(out)
         if results.notes:
             raise UserError(results.notes[0])
         status = read_status(out)
         if status.errors:
             raise UserError(str(status.errors))
-        return report_text(results), status.lines()
+        return tabulate(results).to_text(), status.lines()
 
     altered(out, look, capsys, "*.json")
 

@@ -81,7 +81,7 @@ def _difference(d: MeanDifference) -> str:
 def test_the_tables_of_frozen_features() -> None:
     selection = select(unpack(RECORDS / "pacs-features.records.xz"), "training_domain")
     (dataset,) = selection.domains
-    comparisons = compare(selection, dataset)
+    comparisons = compare(selection, dataset=dataset)
     for line in markdown(mark_rows(dataset_table(selection, dataset), comparisons)).splitlines()[2:51]:
         assert line in PAGE
     scores = {method.algorithm: values for method, values in accuracies_by_row(selection, dataset).items()}

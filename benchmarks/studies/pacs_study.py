@@ -84,7 +84,7 @@ def tables(records: Sequence[RunRecord]) -> list[str]:
     selections = [select(records, rule) for rule in RULES]
     for rule, selection in zip(RULES, selections):
         (dataset,) = selection.domains
-        comparisons = compare(selection, dataset)
+        comparisons = compare(selection, dataset=dataset)
         for table in (dataset_table(selection, dataset), comparison_table(comparisons, selection.labels)):
             lines += [f"{rule}: {table.title}", "", *markdown(table).splitlines(), ""]
     parts = (

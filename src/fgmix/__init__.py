@@ -22,10 +22,18 @@ if TYPE_CHECKING:
     from fgmix.deploy.model import Model as Model
     from fgmix.deploy.model import load_model as load_model
     from fgmix.errors import UserError as UserError
+    from fgmix.figures.compute.plot import plot_models as plot_models
+    from fgmix.figures.plot import plot as plot
     from fgmix.mixing.fgmix import FGMix as FGMix
     from fgmix.records.schema import RunRecord as RunRecord
     from fgmix.records.schema import RunSpec as RunSpec
     from fgmix.records.store import read_record as read_record
+    from fgmix.report.write import write_report as write_report
+    from fgmix.results.read import read_runs as read_runs
+    from fgmix.results.report import tabulate as tabulate
+    from fgmix.results.selection import select as select
+    from fgmix.results.statistics import compare as compare
+    from fgmix.sweeps.design import Sweep as Sweep
     from fgmix.training.loop import train as train
     from fgmix.training.open_run import load_algorithm as load_algorithm
 
@@ -38,12 +46,20 @@ _HOME = {
     "Model": "fgmix.deploy.model",
     "RunRecord": "fgmix.records.schema",
     "RunSpec": "fgmix.records.schema",
+    "Sweep": "fgmix.sweeps.design",
     "UserError": "fgmix.errors",
+    "compare": "fgmix.results.statistics",
     "fit": "fgmix.deploy.fit",
     "load_algorithm": "fgmix.training.open_run",
     "load_model": "fgmix.deploy.model",
+    "plot": "fgmix.figures.plot",
+    "plot_models": "fgmix.figures.compute.plot",
     "read_record": "fgmix.records.store",
+    "read_runs": "fgmix.results.read",
+    "select": "fgmix.results.selection",
+    "tabulate": "fgmix.results.report",
     "train": "fgmix.training.loop",
+    "write_report": "fgmix.report.write",
     "algorithms": "",
     "data": "",
     "testing": "",

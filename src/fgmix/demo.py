@@ -11,9 +11,8 @@ from fgmix.records.files import write_bytes
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import read_record
 from fgmix.report.write import write_report
-from fgmix.results.collect import collect
 from fgmix.results.formats import markdown
-from fgmix.results.report import Choices
+from fgmix.results.read import read_runs
 from fgmix.results.selection import select
 from fgmix.results.tables import dataset_table
 from fgmix.sweeps.design import Sweep
@@ -60,31 +59,19 @@ def run_demo(out: Path, *, steps: int | None = None, fast: bool = False) -> Path
     print(text)
     draw_figures(records, out / "figures")
     title = "Demo: digits, every domain held out in turn" + " (a quick test, not a comparison)" * fast
-    path = write_report(out, collect(out), Choices(), title=title)
+    path = write_report(read_runs(out), title=title)
     print(f"Report: {path} (open it in a browser; the table alone is in {out / 'report.md'})")
     return path
 
 
 def draw_figures(records: list[RunRecord], out: Path) -> None:
     """Draw latent codes, shift and flatness of the runs that hold out `SHOWN`, as `fgmix plot` draws them."""
-    from fgmix.figures.compute.embeddings import embed_mixing
-    from fgmix.figures.compute.flatness import compute_flatness
-    from fgmix.figures.compute.shift import compute_shift
-    from fgmix.figures.draw import draw, save_figure
-    from fgmix.figures.kinds import describe
-    from fgmix.training.open_run import open_run
+    from fgmix.figures.compute.plot import plot_models
 
-    folders = {r.spec.algorithm: r.folder for r in records if r.spec.test_domains == (SHOWN,) and r.folder}
-    first, *others = (folders[name] for name in ALGORITHMS)
-    erm = open_run(first)
-    runs = [erm, *(open_run(folder, dataset=erm.dataset) for folder in others)]
-    figures = {
-        "tsne": embed_mixing(runs[-1]),
-        "shift": compute_shift(runs[-1]),
-        "flatness": compute_flatness(runs),
-    }
-    for name, arrays in figures.items():
-        save_figure(draw(describe(arrays)), out / f"{name}-{SHOWN}", arrays)
+    runs = {r.spec.algorithm: r for r in records if r.spec.test_domains == (SHOWN,)}
+    every = [runs[name] for name in ALGORITHMS]
+    for kind, shown in (("tsne", every[-1:]), ("shift", every[-1:]), ("flatness", every)):
+        plot_models(kind, shown, device="cpu").save(out / f"{kind}-{SHOWN}")
 
 
 def write_table(records: list[RunRecord], command: str, warning: str = "") -> str:

@@ -14,9 +14,9 @@ from benchmarks.steps import PAPER, SWA, _summarise, choose_step, measure_steps,
 from fgmix import algorithms
 from fgmix.records.files import read_json
 from fgmix.records.rows import Row
-from fgmix.results.collect import collect
 from fgmix.results.published import step_milliseconds
-from fgmix.results.report import report_text
+from fgmix.results.read import read_runs
+from fgmix.results.report import tabulate
 from fgmix.training.averaging import RunningMean
 
 SMALL: dict[str, Any] = {"backbone": "small_cnn", "image_size": 8, "batch_size": 2, "rounds": 3}
@@ -39,7 +39,7 @@ def test_costs_are_measured_and_reported(tmp_path: Path) -> None:
     costs = list(measure_steps(["erm", "coral", "coral + swa"], **SMALL))
     assert all(cost.low <= cost.ratio <= cost.high and cost.milliseconds > 0 for cost in costs)
     write_costs(costs, SMALL, tmp_path)
-    rows = [line.split(" | ") for line in report_text(collect(tmp_path)).splitlines() if line.startswith("| ")]
+    rows = [line.split(" | ") for line in tabulate(read_runs(tmp_path)).to_text().splitlines() if line.startswith("| ")]
     assert [row[0] for row in rows[2:]] == ["| ERM", "| CORAL", "| CORAL + SWA"]
     assert rows[3][3:] == ["305.8", "1.07 |"]  # the paper's
     ((name, time),) = read_json(tmp_path / "cost.json")["averaged_milliseconds"]

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from cli.test_cli import call
 from fgmix import load_model
 from fgmix.records.locks import hold_new_file
-from fgmix.results.collect import NothingFinished, collect
+from fgmix.results.read import NothingFinished, read_runs
 
 
 def scans(path: Path) -> str:
@@ -152,8 +152,8 @@ def test_mistakes_are_sentences(
 
 def test_reports_leave_out_runs_that_hold_nothing_out(made: tuple[str, Path]) -> None:
     _, model = made
-    records = collect(model / "runs").records
+    records = read_runs(model / "runs").records
     assert sorted(record.spec.test_domains for record in records) == [("0",), ("1",), ("2",)]
     (final,) = (model / "runs").glob("scans-erm-all-*")
     with pytest.raises(NothingFinished):
-        collect(final)
+        read_runs(final)

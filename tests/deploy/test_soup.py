@@ -24,8 +24,8 @@ from fgmix.records.locks import hold_lock
 from fgmix.records.rows import Row, record_row
 from fgmix.records.schema import RunRecord, RunSpec
 from fgmix.records.store import read_record
-from fgmix.results.collect import collect
-from fgmix.results.report import report_text
+from fgmix.results.read import read_runs
+from fgmix.results.report import tabulate
 from fgmix.training.loop import train
 from fgmix.training.open_run import open_run
 from fgmix.training.state import read_weights, save_weights
@@ -158,7 +158,7 @@ def test_reports_show_it_beside_the_runs(runs: list[RunRecord], tmp_path: Path) 
     record = read_record(tmp_path / "eoa")
     assert (record.label, record.spec.arm) == ("ERM + SWA", "ensemble")
     assert record.test_accuracy() == record.evaluations[0].accuracy["raw"]["south"]["train"]
-    assert "ERM + SWA (ensemble)" in report_text(collect(tmp_path))
+    assert "ERM + SWA (ensemble)" in tabulate(read_runs(tmp_path)).to_text()
     with pytest.raises(UserError, match="at least two finished runs"):
         find_runs([tmp_path / "eoa"])  # a model is no run
 
@@ -173,7 +173,7 @@ def test_a_model_of_several_methods_names_all_of_them(runs: list[RunRecord], tmp
     assert "The runs given are of 2 methods: CORAL and ERM." in card
     # Whichever run validation puts first, the row is the same.
     assert record_row(read_record(tmp_path / "models" / "greedy")) == Row("coral", "greedy soup of CORAL and ERM")
-    assert "Several methods + SWA (uniform soup of CORAL and ERM)" in report_text(collect(tmp_path / "models"))
+    assert "Several methods + SWA (uniform soup of CORAL and ERM)" in tabulate(read_runs(tmp_path / "models")).to_text()
 
 
 def test_an_ensemble_exports_as_one_file(runs: list[RunRecord], tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from fgmix.figures.kinds import describe
 from fgmix.records.metrics import metrics
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
-from fgmix.results.collect import Results
 from fgmix.results.costs import Costs
 from fgmix.results.report import Choices
+from fgmix.results.runs import Runs
 from fgmix.results.selection import select
 from figures import made
 from figures.marks import points
@@ -32,7 +32,7 @@ def records(costs: dict[str, float], **keys: Any) -> list[RunRecord]:
 
 
 def collect_one(runs: list[RunRecord], costs: Costs | None = None) -> Budget:
-    ((_, found),) = collect_budgets(Findings(Results(runs, costs=costs), select(runs), Choices()))
+    ((_, found),) = collect_budgets(Findings(Runs(runs, costs=costs), select(runs), Choices()))
     return found
 
 
@@ -50,7 +50,7 @@ def test_measured_times_stand_in_for_costs_of_older_records() -> None:
     assert found.rows.tolist() == ["ERM", "mine"]
     assert found.compute[1] / found.compute[0] == pytest.approx(2.5)
     runs = records({})
-    assert not list(collect_budgets(Findings(Results(runs), select(runs), Choices())))
+    assert not list(collect_budgets(Findings(Runs(runs), select(runs), Choices())))
 
 
 def test_calibration_errors_are_averaged_over_domains() -> None:

@@ -56,7 +56,7 @@ def test_a_figure_is_saved_for_screen_and_paper_with_its_arrays(
     assert pdf.read_bytes().startswith(b"%PDF")
     assert b"<svg" in svg.read_bytes()
     assert load_arrays(npz).value[2, 0] == 1.2
-    assert render(figure, "svg", metadata={"Date": None}) == svg.read_bytes()  # equal figures are equal files
+    assert render(figure, "svg") == svg.read_bytes()  # equal figures are equal files
 
 
 def test_axes_have_their_limits_names_and_direction() -> None:

@@ -13,8 +13,9 @@ from fgmix.figures.description import Line
 from fgmix.figures.kinds import describe, state_claims
 from fgmix.figures.line import Agreement, collect_agreements, correlate
 from fgmix.records.schema import RunRecord
-from fgmix.results.collect import Results, collect
+from fgmix.results.read import read_runs
 from fgmix.results.report import Choices
+from fgmix.results.runs import Runs
 from fgmix.results.selection import select
 from figures import made
 from figures.marks import lines, points
@@ -22,7 +23,7 @@ from results.made import finished, run
 
 
 def collect_all(records: list[RunRecord]) -> list[Agreement]:
-    return [arrays for _, arrays in collect_agreements(Findings(Results(records), select(records), Choices()))]
+    return [arrays for _, arrays in collect_agreements(Findings(Runs(records), select(records), Choices()))]
 
 
 def test_every_run_is_a_point_at_its_selected_step() -> None:
@@ -49,7 +50,7 @@ def test_runs_that_hold_out_pairs_are_left_out() -> None:
 
 
 def test_runs_with_several_test_domains_have_a_point_in_each_panel() -> None:
-    read = collect(Path(__file__).parents[2] / "docs" / "records" / "rotated-digits.records.xz")
+    read = read_runs(Path(__file__).parents[2] / "docs" / "records" / "rotated-digits.records.xz")
     (found,) = collect_all(list(read.records))
     assert found.domains.tolist() == ["10°", "30°", "50°", "60°", "70°", "80°"]
     assert np.bincount(found.domain).tolist() == [168] * 6

@@ -14,8 +14,9 @@ from fgmix.figures.mixing import Mixing, collect_mixing
 from fgmix.mixing.effect import METRICS
 from fgmix.records.evaluations import Evaluation
 from fgmix.records.schema import RunRecord
-from fgmix.results.collect import Results, collect
+from fgmix.results.read import read_runs
 from fgmix.results.report import Choices
+from fgmix.results.runs import Runs
 from fgmix.results.selection import select
 from figures import made
 from figures.marks import points
@@ -23,7 +24,7 @@ from results.made import finished
 
 
 def collect_all(records: list[RunRecord]) -> list[Mixing]:
-    return [arrays for _, arrays in collect_mixing(Findings(Results(records), select(records), Choices()))]
+    return [arrays for _, arrays in collect_mixing(Findings(Runs(records), select(records), Choices()))]
 
 
 def mixed(*metrics: dict[str, float], algorithm: str = "fgmix", arm: str = "") -> RunRecord:
@@ -53,7 +54,7 @@ def test_the_names_are_those_that_runs_record() -> None:
 
 
 def test_older_records_have_a_panel_of_what_they_recorded() -> None:
-    read = collect(Path(__file__).parents[2] / "docs" / "records" / "pacs.records.xz")
+    read = read_runs(Path(__file__).parents[2] / "docs" / "records" / "pacs.records.xz")
     (found,) = collect_all(list(read.records))
     assert found.metrics.tolist() == ["L_flat"]
     assert len(found.share) == 120  # ten arms that mix, three trials, four domains

@@ -18,11 +18,12 @@ from fgmix.figures.kinds import describe
 from fgmix.figures.sensitivity import collect_sensitivities, read_paper_sensitivity
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
-from fgmix.results.collect import Results, collect
 from fgmix.results.costs import Costs
 from fgmix.results.grids import Grid
 from fgmix.results.ranks import rank_rows
+from fgmix.results.read import read_runs
 from fgmix.results.report import Choices
+from fgmix.results.runs import Runs
 from fgmix.results.selection import select
 from fgmix.results.statistics import Comparison
 from figures import made
@@ -37,7 +38,7 @@ TRIALS = {
 
 
 def find(records: Sequence[RunRecord], **choices: Any) -> Findings:
-    return Findings(Results(records), select(records), Choices(**choices))
+    return Findings(Runs(records), select(records), Choices(**choices))
 
 
 def collect_one(records: Sequence[RunRecord], **choices: Any) -> Domains:
@@ -66,7 +67,7 @@ def test_only_domains_that_were_held_out_have_a_panel() -> None:
 
 
 def test_domains_of_the_published_study_have_all_arms() -> None:
-    read = collect(Path(__file__).parents[2] / "docs" / "records" / "pacs.records.xz")
+    read = read_runs(Path(__file__).parents[2] / "docs" / "records" / "pacs.records.xz")
     domains = collect_one(read.records)
     rows = {each.arm for each in select(read.records).rows()}
     assert len(rows) == 5
@@ -128,7 +129,7 @@ def test_cost_is_over_erm() -> None:
     assert cost.value[:, 0].tolist() == [1, 1.25, 1.5]
     assert cost.value[1, 1] == pytest.approx(1.098, abs=1e-3)
     assert np.isnan(cost.value[2, 1])
-    results = Results([], costs=Costs({Row("fgmix"): 25.0}))
+    results = Runs([], costs=Costs({Row("fgmix"): 25.0}))
     assert not list(collect_costs(Findings(results, select([]), Choices())))
 
 
@@ -172,7 +173,7 @@ def test_the_grid_of_a_sweep() -> None:
         for record in sweep({"fgmix": [[0.5 + shift + alpha / 10] * 3]}, settings={"lam": lam, "alpha": alpha})
     ]
     grid = Grid({"lam": (1.0, 3.0), "alpha": (0.1, 0.3)}, tuple(records))
-    ((_, sensitivity),) = collect_sensitivities(Findings(Results([], [grid]), select([]), Choices()))
+    ((_, sensitivity),) = collect_sensitivities(Findings(Runs([], [grid]), select([]), Choices()))
     assert (sensitivity.corner, sensitivity.rows.tolist()) == ("λ₀", ["1", "3"])
     assert sensitivity.columns.tolist() == ["α = 0.1", "α = 0.3"]
     np.testing.assert_allclose(sensitivity.value, [[51, 53], [61, 63]])

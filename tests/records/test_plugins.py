@@ -15,7 +15,7 @@ from fgmix.errors import UserError
 from fgmix.records import plugins
 from fgmix.records.plugins import list_files, load_file
 from fgmix.records.store import read_record
-from fgmix.results.collect import collect
+from fgmix.results.read import read_runs
 
 PLUG_IN = '''
 import numpy as np
@@ -88,7 +88,7 @@ def test_the_workers_of_a_sweep_find_what_a_file_registers(
     what = ("--datasets", "their_data", "--algorithms", "their_method", "--test-domains", "lab", "--plugin", file)
     how = ("--trials", "1", "--hparams", "1", "--steps", "2", "--device", "cpu", "--workers", "1")
     assert run(monkeypatch, "sweep", *what, *how, "--out", tmp_path / "out") == 0
-    (record,) = collect(tmp_path / "out").records
+    (record,) = read_runs(tmp_path / "out").records
     assert (record.dataset, record.classes, record.domains) == (
         "their_data",
         ("quiet", "loud"),

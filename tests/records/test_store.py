@@ -9,8 +9,8 @@ import pytest
 
 from fgmix.errors import UserError
 from fgmix.records.store import pack, unpack, write_record
-from fgmix.results.collect import collect
-from fgmix.results.report import report_text
+from fgmix.results.read import read_runs
+from fgmix.results.report import tabulate
 from results.made import sweep
 
 RECORDS = sweep({"erm": [[0.5, 0.6, 0.7], [0.4, 0.6, 0.8]], "fgmix": [[0.6, 0.6, 0.7], [0.5, 0.7, 0.8]]})
@@ -21,7 +21,7 @@ def test_a_packed_file_gives_the_same_report_as_the_folders(tmp_path: Path) -> N
         (tmp_path / "runs" / str(number)).mkdir(parents=True)
         write_record(record, tmp_path / "runs" / str(number) / "record.json")
     pack(RECORDS, tmp_path / "a.records.xz")
-    assert report_text(collect(tmp_path / "a.records.xz")) == report_text(collect(tmp_path / "runs"))
+    assert tabulate(read_runs(tmp_path / "a.records.xz")).to_text() == tabulate(read_runs(tmp_path / "runs")).to_text()
     assert unpack(tmp_path / "a.records.xz")[0].folder is None
 
 
@@ -39,7 +39,7 @@ def test_what_was_changed_cut_or_never_packed_is_refused(tmp_path: Path) -> None
     for content in (whole[:-20], whole[:100], changed, b"", b"no archive"):
         file.write_bytes(content)
         with pytest.raises(UserError, match=r"a\.records\.xz"):
-            collect(file)
+            read_runs(file)
 
 
 def test_an_existing_file_stays_as_it_is(tmp_path: Path) -> None:

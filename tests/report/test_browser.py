@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from fgmix.report.write import write_report
-from fgmix.results.collect import collect
-from fgmix.results.report import Choices
+from fgmix.results.read import read_runs
 from report import folders
 from report.test_serve import served
 from results.made import finished
@@ -53,7 +52,7 @@ def browser() -> Iterator[Any]:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = folders.write(tmp_path_factory.mktemp("report") / "runs", folders.records(), waiting=1)
     folders.add_figures(folder)
-    return write_report(folder, collect(folder), Choices())
+    return write_report(read_runs(folder))
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +118,7 @@ def test_tables_of_many_rows_filter_and_sort_by_words(browser: Any, tmp_path: Pa
     names = ("erm", "mixup", "coral", "fish", "fgmix")
     found = sweep({name: [[0.5 + 0.01 * i] * 3] * 2 for i, name in enumerate(names)})
     folder = folders.write(tmp_path / "runs", found)
-    show(browser, write_report(folder, collect(folder), Choices()).as_uri())
+    show(browser, write_report(read_runs(folder)).as_uri())
     find(browser, "#results .unit:nth-of-type(1) input.filter")[0].send_keys("fi")
     assert first_column(browser, "#results .unit:nth-of-type(1) table") == ["fish †"]
     verdicts = "#results .unit:nth-of-type(2)"
@@ -143,7 +142,7 @@ def test_the_list_of_runs_sorts_filters_and_opens(page: Any) -> None:
 def test_the_list_of_runs_rounds_as_the_tables_do(browser: Any, tmp_path: Path) -> None:
     """6.25 is a tie, which JavaScript would round up."""
     folder = folders.write(tmp_path / "runs", [finished("a", 0.0625)])
-    show(browser, write_report(folder, collect(folder), Choices()).as_uri())
+    show(browser, write_report(read_runs(folder)).as_uri())
     assert find(browser, "#results tbody td")[0].text == "6.2"
     assert find(browser, "#run-list tbody td")[4].text == "6.2"
 
@@ -273,7 +272,7 @@ def test_nasty_texts_stay_texts(browser: Any, tmp_path: Path) -> None:
     nasty = [finished("a", 0.5, dataset=folders.NASTY, algorithm=name) for name in ("erm", folders.NASTY)]
     folder = folders.write(tmp_path / "runs", nasty)
     browser.get_log("browser")
-    show(browser, write_report(folder, collect(folder), Choices()).as_uri())
+    show(browser, write_report(read_runs(folder)).as_uri())
     for button in find(browser, "#run-list tbody button"):
         button.click()
     assert find(browser, "img") == []

@@ -18,7 +18,7 @@ from fgmix.records.plans import read_status
 from fgmix.records.schema import RunRecord, to_plain
 from fgmix.records.store import RunFolder
 from fgmix.report.serve import Followed, make_server
-from fgmix.results import collect
+from fgmix.results import read as reading
 from report import folders
 from report.seen import Seen
 
@@ -64,14 +64,14 @@ def test_the_page_grows_with_the_sweep(tmp_path: Path) -> None:
 def test_a_finished_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     followed = Followed(folders.write(tmp_path / "runs", folders.records(1)))
     first = followed.page()
-    read = collect.read_record
+    read = reading.read_record
     paths: list[Path] = []
 
     def noted(path: Path) -> RunRecord:
         paths.append(path)
         return read(path)
 
-    monkeypatch.setattr(collect, "read_record", noted)
+    monkeypatch.setattr(reading, "read_record", noted)
     assert followed.page() == first
     assert paths == []
     folders.finish(tmp_path / "runs" / "new", folders.records(2)[-1])

@@ -10,7 +10,7 @@ import pytest
 from copying import replace
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import pack
-from fgmix.results.collect import collect
+from fgmix.results.read import read_runs
 from fgmix.results.selection import Missing, Selected, select
 from results.folders import write
 from results.made import sweep
@@ -47,19 +47,19 @@ def test_a_note_counts_the_runs_of_each_code_and_one_option_accepts_them(tmp_pat
     write(tmp_path, runs("new", "old"))
     for number in range(9, 12):
         os.utime(tmp_path / f"run{number}" / "record.json", (1e9, 1e9))
-    results = collect(tmp_path)
+    results = read_runs(tmp_path)
     (note,) = results.notes
     assert note.startswith("CORAL on toy: 3 runs of code old")  # the oldest file first
     assert "3 runs of code new, the last of 20" in note
-    accepted = collect(tmp_path, accept_code=True)
+    accepted = read_runs(tmp_path, accept_code=True)
     assert accepted.notes == ()
     assert missing(list(accepted.records)) == set()
     pack(results.records, packed := tmp_path / "all.records.xz")
-    assert len(collect(packed).notes) == 1
-    assert collect(packed, accept_code=True).notes == ()
+    assert len(read_runs(packed).notes) == 1
+    assert read_runs(packed, accept_code=True).notes == ()
 
 
 @pytest.mark.parametrize("code", ["", "a"])
 def test_runs_of_one_code_have_no_note(code: str, tmp_path: Path) -> None:
     write(tmp_path, runs(code, code))
-    assert collect(tmp_path).notes == ()
+    assert read_runs(tmp_path).notes == ()

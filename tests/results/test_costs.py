@@ -11,27 +11,27 @@ from fgmix.errors import UserError
 from fgmix.records.files import write_json
 from fgmix.records.plans import COST_FILE
 from fgmix.records.rows import Row
-from fgmix.results.collect import collect
 from fgmix.results.costs import Costs, cost_table
-from fgmix.results.report import report_text
+from fgmix.results.read import read_runs
+from fgmix.results.report import tabulate
 
 
 @pytest.mark.parametrize("content", [{"other": 1}, {"milliseconds": 1}, {"milliseconds": [["erm", "fast"]]}])
 def test_other_content_is_an_error(content: dict[str, Any], tmp_path: Path) -> None:
     write_json(tmp_path / COST_FILE, content)
     with pytest.raises(UserError, match="Expected times per step"):
-        collect(tmp_path)
+        read_runs(tmp_path)
 
 
 def test_averaged_times_have_their_row(tmp_path: Path) -> None:
     times = {"milliseconds": [["erm", 10.0], ["fgmix", 11.0]], "averaged_milliseconds": [["fgmix", 12.0]]}
     write_json(tmp_path / COST_FILE, {**times, "labels": {"fgmix": "FGMix"}})
-    assert "| FGMix + SWA |" in report_text(collect(tmp_path))
+    assert "| FGMix + SWA |" in tabulate(read_runs(tmp_path)).to_text()
 
 
 def test_times_per_step_stand_beside_the_papers(tmp_path: Path) -> None:
     write_json(tmp_path / COST_FILE, {"milliseconds": [["erm", 10.0], ["fgmix", 12.0]]})
-    text = report_text(collect(tmp_path))
+    text = tabulate(read_runs(tmp_path)).to_text()
     assert "| FGMix | 12.0 | 1.20 | 312.7 | 1.10 |" in text  # without labels, as the paper calls them
 
 

@@ -15,9 +15,9 @@ from fgmix.records.benchmarks import BENCHMARKS, known_domains
 from fgmix.records.plans import Plan, write_plan
 from fgmix.records.rows import Row
 from fgmix.records.store import unpack, write_record
-from fgmix.results.collect import collect
 from fgmix.results.domainbed import from_domainbed, name_algorithm, to_domainbed
 from fgmix.results.explain import explain_number
+from fgmix.results.read import read_runs
 from fgmix.results.report import Choices, all_tables, report_tables
 from fgmix.results.selection import Cell, Rule, Selected, select
 from fgmix.results.statistics import compare
@@ -107,7 +107,7 @@ def test_an_unfinished_trial_counts_in_the_average_as_it_does_in_domainbed(tmp_p
         for t in tests:
             accuracies = [0.2 * (t + 1) if i == 2 * t else 0.5 for i in range(6)]
             write_run(tmp_path / f"{dataset}{t}", [t], [(10, accuracies)], dataset=dataset)
-    results = collect(tmp_path, from_domainbed=True)
+    results = read_runs(from_domainbed=tmp_path)
     tables = all_tables(results, select(results.records), Choices())
     (overall,) = (table for table in tables if table.title == "Overall")
     assert [entry.shown for entry in overall.rows[0].entries] == ["30.0", "40.0", "35.0"]
@@ -144,7 +144,7 @@ def test_the_report_tells_what_was_skipped(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_run_of_domainbeds_is_explained_without_a_command_that_would_fail(tmp_path: Path) -> None:
     write_run(tmp_path / "r", [2], [(0, [0.5] * 8)])
-    lines = explain_number(collect(tmp_path, from_domainbed=True), "PACS", "erm", "photo")
+    lines = explain_number(read_runs(from_domainbed=tmp_path), "PACS", "erm", "photo")
     assert lines[1:4] == [
         f"  reported: {tmp_path / 'r'}",
         "    hyper-parameter sample 0",

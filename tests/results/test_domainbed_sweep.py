@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fgmix.cli import app
-from fgmix.results.collect import collect
+from fgmix.results.read import read_runs
 from fgmix.results.report import Choices, all_tables
 from fgmix.results.selection import Rule, select
 from fgmix.sweeps.search import sample_hparams
@@ -68,7 +68,7 @@ def test_the_table_is_the_one_that_domainbed_printed(
 def test_so_is_the_spread_of_the_average(tmp_path: Path, rule: Rule) -> None:
     """Over trials of their means over domains. The overall table takes two datasets: the same numbers, twice."""
     write_sweep(write_sweep(tmp_path, "VLCS"), "Again")
-    results = collect(tmp_path, from_domainbed=True)
+    results = read_runs(from_domainbed=tmp_path)
     tables = all_tables(results, select(results.records, rule), Choices(rule))
     (overall,) = (table for table in tables if table.title == "Overall")
     assert [entry.shown for entry in overall.rows[0].entries[:2]] == [AVERAGES[rule]] * 2

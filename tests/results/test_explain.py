@@ -12,9 +12,10 @@ from copying import replace
 from fgmix.cli import app
 from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec, command
-from fgmix.results.collect import Results, collect
 from fgmix.results.explain import describe_origin, explain_number
 from fgmix.results.grids import Grid
+from fgmix.results.read import read_runs
+from fgmix.results.runs import Runs
 from fgmix.sweeps.execute import run_sweeps
 from fgmix.training.prepare import prepare
 from results.made import GRID, Parts, finished, grid_records, run
@@ -32,7 +33,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_explained_lists_every_run_behind_a_number(swept: Path) -> None:
-    lines = explain_number(collect(swept), "scans", "fgmix", "us")
+    lines = explain_number(read_runs(swept), "scans", "fgmix", "us")
     folders = sorted(str(path) for path in swept.glob("scans-fgmix-us-*"))
     text = "\n".join(lines)
     assert lines[0].startswith("FGMix, scans, us, trial 0: ")
@@ -40,20 +41,20 @@ def test_explained_lists_every_run_behind_a_number(swept: Path) -> None:
     assert (
         sorted({line.split(": ")[1] for line in lines if line.startswith(("  reported", "  not selected"))}) == folders
     )
-    record = collect(swept).records[0]
+    record = read_runs(swept).records[0]
     for part in (f"data {record.data_fingerprint}", f"fgmix {record.fgmix_version}", "torch ", "python ", "sample 1"):
         assert part in text
 
 
 def test_explained_says_why_there_is_no_number() -> None:
     diverged = replace(finished("a", 0.5), evaluations=(), status="diverged", diverged_at=3)
-    (line, _) = explain_number(Results([diverged]), "toy", "erm", "a")
+    (line, _) = explain_number(Runs([diverged]), "toy", "erm", "a")
     assert line == "ERM, toy, a, trial 0: no number (the only run diverged before the first evaluation)"
 
 
 def test_explained_tells_the_points_of_a_grid_apart() -> None:
     grid = Grid(GRID, tuple(grid_records(lambda *_: 0.5)))
-    heads = [line for line in explain_number(Results([], [grid]), "toy", "fgmix", "a") if line.startswith("FGMix")]
+    heads = [line for line in explain_number(Runs([], [grid]), "toy", "fgmix", "a") if line.startswith("FGMix")]
     assert len(heads) == 8  # four points, two trials
     assert heads[0].startswith(
         "FGMix, λ₀ = 1, α = 0.1, toy, a, trial 0: accuracy 50.0 % (validation 50.0 % at step 20)"
@@ -71,14 +72,14 @@ def test_explained_tells_the_points_of_a_grid_apart() -> None:
 )
 def test_a_row_is_found_by_its_key_and_by_its_label_as_printed(row: str, found: list[str]) -> None:
     measured: dict[int, Parts] = {10: {"a": (0.5, 0.5), "b": (None, 0.5)}}
-    results = Results([run("a", measured, swa=measured, algorithm="fgmix", arm="a (b)"), finished("a", 0.5)])
+    results = Runs([run("a", measured, swa=measured, algorithm="fgmix", arm="a (b)"), finished("a", 0.5)])
     lines = explain_number(results, "toy", row, "a")
     assert [line.partition(", toy")[0] for line in lines if line.startswith("FGMix")] == found
 
 
 def test_an_unknown_cell_names_the_nearest(swept: Path) -> None:
     with pytest.raises(UserError, match="Did you mean 'scans fgmix us'"):
-        explain_number(collect(swept), "scans", "fgmix", "uss")
+        explain_number(read_runs(swept), "scans", "fgmix", "uss")
 
 
 def spec_of(monkeypatch: pytest.MonkeyPatch, printed: str) -> RunSpec:
@@ -98,7 +99,7 @@ def spec_of(monkeypatch: pytest.MonkeyPatch, printed: str) -> RunSpec:
 
 
 def test_the_printed_command_makes_the_same_run_again(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = collect(swept).records
+    records = read_runs(swept).records
     assert len(records) == 2
     for record in records:
         assert record.folder is not None

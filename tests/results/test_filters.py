@@ -10,9 +10,9 @@ import pytest
 from fgmix.cli import app
 from fgmix.errors import UserError
 from fgmix.report.serve import Followed
-from fgmix.results.collect import Results, collect, collect_all
-from fgmix.results.filters import Filter
 from fgmix.results.grids import Grid
+from fgmix.results.read import read_runs
+from fgmix.results.runs import Runs
 from report.folders import write
 from results.made import GRID, finished, grid_records, sweep
 
@@ -42,12 +42,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_runs_that_fit_are_kept(folder: Path, only: dict[str, Any], count: int) -> None:
-    assert len(collect(folder, only=Filter(**only)).records) == count
+    assert len(read_runs(folder, **only).records) == count
 
 
 def test_a_choice_leaves_rows_without_marks(folder: Path) -> None:
-    assert {record.origin for record in collect(folder, only=Filter({"steps": "100"})).records} == {""}
-    assert {record.origin for record in collect(folder).records if record.dataset == "toy"} == {
+    assert {record.origin for record in read_runs(folder, where={"steps": 100}).records} == {""}
+    assert {record.origin for record in read_runs(folder).records if record.dataset == "toy"} == {
         "steps = 20",
         "steps = 100",
     }
@@ -66,12 +66,12 @@ def test_a_choice_leaves_rows_without_marks(folder: Path) -> None:
 )
 def test_a_name_that_no_run_has_is_an_error(folder: Path, only: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        collect(folder, only=Filter(**only))
+        read_runs(folder, **only)
 
 
 def test_a_name_may_be_of_one_folder_only(folder: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "other", [finished("a", 0.5, algorithm="mixup")])
-    kept = collect_all([folder, other], only=Filter(algorithms=("mixup", "coral"))).records
+    kept = read_runs(folder, other, algorithms=("mixup", "coral")).records
     assert [record.spec.algorithm for record in kept] == ["coral"] * 3 + ["mixup"]
 
 
@@ -95,10 +95,10 @@ def test_the_page_is_of_the_chosen_runs(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_served_page_waits_for_runs_that_have_a_name(folder: Path) -> None:
-    assert "Unknown algorithm of these runs" in Followed(folder, only=Filter(algorithms=("mixup",))).page()
+    assert "Unknown algorithm of these runs" in Followed(folder, only={"algorithms": "mixup"}).page()
 
 
 def test_the_values_of_a_grid_are_those_of_its_runs() -> None:
     grid = Grid(GRID, tuple(grid_records(lambda *_: 0.5)))
-    (kept,) = Filter({"lam": "3"}).apply(Results([], [grid])).grids
+    (kept,) = Runs([], [grid]).keep({"lam": 3}).grids
     assert (kept.values, len(kept.records)) == ({"lam": (3.0,), "alpha": (0.1, 0.3)}, 8)

@@ -8,9 +8,11 @@ import pytest
 
 from copying import replace
 from fgmix.records.plans import Plan, read_plans, write_plan
-from fgmix.results.collect import Results, collect
-from fgmix.results.grids import Grid, grid_tables, split_grids
-from fgmix.results.report import report_text
+from fgmix.results.grid_tables import grid_tables
+from fgmix.results.grids import Grid, split_grids
+from fgmix.results.read import read_runs
+from fgmix.results.report import tabulate
+from fgmix.results.runs import Runs
 from results.folders import write
 from results.made import GRID, finished, grid_records, run
 
@@ -85,7 +87,7 @@ def test_a_folder_with_a_grid_and_a_sweep_reports_both(tmp_path: Path) -> None:
     plain, (grid,) = split_grids([*records, extra], {Path("out"): plans})
     assert [record.folder.name for record in plain if record.folder] == [*shared, "erm"]
     assert len(grid.records) == 16
-    text = report_text(Results(plain, [grid]))
+    text = tabulate(Runs(plain, [grid])).to_text()
     assert text.index("### toy\n") < text.index("### toy: FGMix by λ₀ and α")
     assert "keep one of them" not in text
 
@@ -103,8 +105,8 @@ def test_a_method_without_the_settings_is_no_part_of_the_grid() -> None:
     names = [record.folder.name for record in [*records, *erm] if record.folder]
     plain, (grid,) = split_grids([*records, *erm], {Path("out"): [Plan(tuple(names), GRID)]})
     assert plain == erm
-    assert "| ERM | 50.0 | 50.0 | 50.0 |" in report_text(Results(plain, [grid]))
-    groups = Results(plain, [grid]).groups()
+    assert "| ERM | 50.0 | 50.0 | 50.0 |" in tabulate(Runs(plain, [grid])).to_text()
+    groups = Runs(plain, [grid]).groups()
     assert [label for label, _ in groups] == [
         "",
         *(f"λ₀ = {lam}, α = {alpha}" for lam in (1, 3) for alpha in (0.1, 0.3)),
@@ -125,7 +127,7 @@ def test_a_grid_below_the_folder_is_a_grid(tmp_path: Path) -> None:
         write_plan(tmp_path / place, Plan(tuple(f"run{i}" for i in range(8)), GRID), {})
     write(tmp_path / "third", [finished("a", 0.9, domains="a b")])
     write_plan(tmp_path / "third", Plan(("run0",), {}), {})
-    found = collect(tmp_path)
+    found = read_runs(tmp_path)
     assert [record.spec.algorithm for record in found.records] == ["erm"]
     (grid,) = found.grids
     assert len(grid.records) == 16

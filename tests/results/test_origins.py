@@ -10,8 +10,9 @@ from copying import replace
 from fgmix.errors import UserError
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
-from fgmix.results.collect import Results, collect_all, name_origins
-from fgmix.results.report import report_text
+from fgmix.results.read import name_origins, read_runs
+from fgmix.results.report import tabulate
+from fgmix.results.runs import Runs
 from fgmix.results.selection import select
 from fgmix.results.statistics import compare
 from fgmix.results.tables import dataset_table
@@ -22,14 +23,14 @@ from results.test_domainbed_sweep import write_sweep
 
 def test_one_folder_is_not_marked(tmp_path: Path) -> None:
     folder = folders.write(tmp_path / "runs", folders.records(1))
-    assert {record.origin for record in collect_all([folder]).records} == {""}
+    assert {record.origin for record in read_runs(folder).records} == {""}
 
 
 def test_rows_of_two_folders_stand_in_one_table_and_domainbeds_among_them(tmp_path: Path) -> None:
     ours = sweep({"erm": [[0.9, 0.8, 0.7, 0.6]]}, domains="Caltech101 LabelMe SUN09 VOC2007", dataset="VLCS")
     runs = folders.write(tmp_path / "runs", ours)
     theirs = write_sweep(tmp_path / "theirs", "VLCS")
-    text = report_text(collect_all([runs], [theirs])).replace("**", "")
+    text = tabulate(read_runs(runs, from_domainbed=[theirs])).to_text().replace("**", "")
     assert "| ERM (runs) | 90.0 |" in text
     assert "| ERM (DomainBed: theirs) | 98.0 ± 0.2 | 64.2 ± 0.8 | 74.1 ± 0.4 | 77.1 ± 0.2 | 78.3 |" in text
 
@@ -37,7 +38,7 @@ def test_rows_of_two_folders_stand_in_one_table_and_domainbeds_among_them(tmp_pa
 def test_different_data_under_one_name_are_no_obstacle_between_folders(tmp_path: Path) -> None:
     a = folders.write(tmp_path / "a", [finished("a", 0.5, data="x")])
     b = folders.write(tmp_path / "b", [finished("a", 0.7, data="y")])
-    assert sorted(select(collect_all([a, b]).records).accuracies().values()) == [0.5, 0.7]
+    assert sorted(select(read_runs(a, b).records).accuracies().values()) == [0.5, 0.7]
 
 
 def with_origin(origin: str, accuracies: dict[str, list[list[float]]]) -> list[RunRecord]:
@@ -61,7 +62,7 @@ def test_the_papers_row_stands_once() -> None:
         for _ in rows
     ]
 
-    text = report_text(Results([replace(r, origin=o) for r, o in zip(named, "ab")]), published=True)
+    text = tabulate(Runs([replace(r, origin=o) for r, o in zip(named, "ab")]), published=True).to_text()
     assert text.count("ERM (paper)") == 1
 
 
@@ -73,7 +74,7 @@ def test_names_tell_folders_apart() -> None:
 
 def test_no_folder_at_all() -> None:
     with pytest.raises(UserError, match="Expected a folder of runs"):
-        collect_all([])
+        read_runs()
 
 
 @pytest.mark.parametrize("arm", ["lr = 1e-3", "lr @ 1e-3", "a (b) + SWA", "erm @ a", "(", " + SWA".strip(), "@"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from copying import replace
-from fgmix.results.collect import Results
-from fgmix.results.report import report_text
+from fgmix.results.report import tabulate
+from fgmix.results.runs import Runs
 from results.made import finished
 
 
@@ -20,7 +20,7 @@ def test_marks_are_of_the_dataset_whose_table_they_stand_in() -> None:
         for accuracy in [0.5 + (gain if algorithm == "m1" else 0)]
         for trial in range(3)
     ]
-    text = report_text(Results(records))
+    text = tabulate(Runs(records)).to_text()
     first, second, overall, differences = text.split("### ")[1:5]
     assert "| m1 |" in first
     assert "| m1 † |" in second
@@ -29,17 +29,17 @@ def test_marks_are_of_the_dataset_whose_table_they_stand_in() -> None:
 
 
 def test_without_a_number_of_erm_there_is_nothing_to_compare_with() -> None:
-    only = report_text(Results([finished("a", 0.5, algorithm="m1")]))
+    only = tabulate(Runs([finished("a", 0.5, algorithm="m1")])).to_text()
     assert "Differences" not in only
     diverged = replace(finished("a", 0.5), evaluations=(), status="diverged", diverged_at=3)
-    assert "Differences" not in report_text(Results([finished("a", 0.5, algorithm="m1"), diverged]))
+    assert "Differences" not in tabulate(Runs([finished("a", 0.5, algorithm="m1"), diverged])).to_text()
 
 
 @pytest.mark.parametrize(
     ("format", "sign"), [("md", "| 60.0 |"), ("latex", r"\toprule"), ("csv", "toy,erm,raw,,a,60.0")]
 )
 def test_formats(format: str, sign: str) -> None:
-    assert sign in report_text(Results([finished("a", 0.6)]), format=format)
+    assert sign in tabulate(Runs([finished("a", 0.6)])).to_text(format)
 
 
 METHODS = (("erm", 0.5), ("m1", 0.6), ("m2", 0.4))
@@ -48,7 +48,7 @@ METHODS = (("erm", 0.5), ("m1", 0.6), ("m2", 0.4))
 @pytest.mark.parametrize("format", ["md", "latex", "csv"])
 def test_ranks_stand_in_every_format(format: str) -> None:
     records = [finished(test, accuracy, algorithm=algorithm) for algorithm, accuracy in METHODS for test in "abc"]
-    text = report_text(Results(records), format=format)
+    text = tabulate(Runs(records)).to_text(format)
     ranks = text[text.index("Ranks") :]
     assert ranks.index("m1") < ranks.lower().index("erm") < ranks.index("m2")  # the best first
     assert all(rank in ranks for rank in ("1.00", "2.00", "3.00"))
@@ -57,6 +57,6 @@ def test_ranks_stand_in_every_format(format: str) -> None:
 @pytest.mark.parametrize("format", ["md", "latex", "csv"])
 def test_where_nothing_can_be_ranked_the_report_says_why(format: str) -> None:
     apart = [finished(test, accuracy, algorithm=algorithm) for test, (algorithm, accuracy) in zip("abc", METHODS)]
-    assert "Found 3 methods with 0 in common" in report_text(Results(apart), format=format)
-    assert "Ranks" not in report_text(Results(apart[:2]), format=format)  # two methods have their difference
-    assert "Ranks" not in report_text(Results(apart), format=format, rule="leave_one_out")  # no numbers at all
+    assert "Found 3 methods with 0 in common" in tabulate(Runs(apart)).to_text(format)
+    assert "Ranks" not in tabulate(Runs(apart[:2])).to_text(format)  # two methods have their difference
+    assert "Ranks" not in tabulate(Runs(apart), rule="leave_one_out").to_text(format)  # no numbers at all

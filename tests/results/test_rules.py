@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fgmix.cli import app
-from fgmix.results.collect import Results
 from fgmix.results.report import Choices, all_tables
 from fgmix.results.rules import rule_tables
+from fgmix.results.runs import Runs
 from fgmix.results.selection import RULES, Rule, select
 from fgmix.results.tables import overall_table
 from report.folders import write
@@ -18,7 +18,7 @@ from results.made import random_sweep, sweep
 
 def test_rules_and_gaps_are_those_of_each_rule_alone() -> None:
     records = random_sweep(datasets=1, algorithms=2, trials=3, draws=2, domains=3, pairs=True)
-    (table,) = rule_tables(Results(records))
+    (table,) = rule_tables(Runs(records))
     order: list[Rule] = ["training_domain", "last_evaluations", "leave_one_out", "oracle"]
     assert {*order} == {*RULES}
     alone = {rule: overall_table(select(records, rule)).rows for rule in order}
@@ -31,14 +31,14 @@ def test_rules_and_gaps_are_those_of_each_rule_alone() -> None:
 
 
 def test_a_rule_without_runs_is_left_out_and_named() -> None:
-    (table,) = rule_tables(Results(sweep({"erm": [[0.5, 0.6, 0.7]]})))
+    (table,) = rule_tables(Runs(sweep({"erm": [[0.5, 0.6, 0.7]]})))
     assert len(table.columns) == 5
     assert "No runs for leave-one-domain-out: run the sweep with --pairs." in table.caption
 
 
 def test_all_rules_are_an_option_of_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = sweep({"erm": [[0.5, 0.6, 0.7]]})
-    tables = all_tables(Results(records), select(records), Choices(every_rule=True))
+    tables = all_tables(Runs(records), select(records), Choices(every_rule=True))
     assert [table.title for table in tables] == ["toy", "toy: selection rules"]
     folder = str(write(tmp_path / "runs", records))
     app(["report", folder, "--selection", "all", "--format", "latex"], standalone_mode=False)

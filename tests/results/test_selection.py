@@ -14,7 +14,7 @@ from fgmix.errors import UserError
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord, RunSpec
 from fgmix.records.store import read_record
-from fgmix.results.collect import collect
+from fgmix.results.read import read_runs
 from fgmix.results.selection import LAST, RULES, Cell, Missing, Rule, Selected, Selection, select
 from fgmix.results.tables import dataset_table
 from fgmix.training.loop import train
@@ -175,7 +175,7 @@ def test_several_test_domains_of_a_run_are_several_cells() -> None:
 
 def test_the_study_of_rotated_digits_has_a_table() -> None:
     """Every run holds out six angles; its settings have no arms, and are rows of their own."""
-    records = collect(Path(__file__).parents[2] / "docs" / "records" / "rotated-digits.records.xz").records
+    records = read_runs(Path(__file__).parents[2] / "docs" / "records" / "rotated-digits.records.xz").records
     table = dataset_table(select(records), "rotated")
     assert table.columns == ("10°", "30°", "50°", "60°", "70°", "80°", "Avg")
     labels = [table.label(row) for row in table.rows]
@@ -350,7 +350,7 @@ def test_trials_of_a_registered_dataset_with_samples_of_its_own_have_a_table(
     for trial in (0, 1):
         spec = RunSpec(dataset="own", algorithm="erm", test_domains="0", steps=2, eval_every=1, trial_seed=trial)
         train(spec, tmp_path, device="cpu", progress=False)
-    results = collect(tmp_path)
+    results = read_runs(tmp_path)
     assert len({record.data_fingerprint for record in results.records}) == 2
     (row, *_) = dataset_table(select(results.records), "own").rows
     assert [entry.trials for entry in row.entries] == [2, None]

@@ -9,8 +9,8 @@ import pytest
 
 from copying import replace
 from fgmix.records.rows import Row
-from fgmix.results.collect import collect
-from fgmix.results.report import report_text
+from fgmix.results.read import read_runs
+from fgmix.results.report import tabulate
 from fgmix.results.selection import select
 from fgmix.results.settings import mark_settings
 from fgmix.results.statistics import compare
@@ -65,10 +65,10 @@ def test_rows_of_two_settings_are_compared_with_erm_of_theirs(tmp_path: Path) ->
     short = sweep({"erm": [[0.5, 0.5, 0.5]], "mixup": [[0.6, 0.6, 0.6]]}, steps=20)
     long = sweep({"erm": [[0.7, 0.7, 0.7]], "mixup": [[0.9, 0.9, 0.9]]}, steps=100)
     write(tmp_path, [*short, *long])
-    results = collect(tmp_path)
+    results = read_runs(tmp_path)
     compared = {c.row: c for c in compare(select(results.records))}
     assert compared[Row("mixup", origin="steps = 20")].difference == pytest.approx(10)
     assert compared[Row("mixup", origin="steps = 100")].difference == pytest.approx(20)
-    text = report_text(results)
+    text = tabulate(results).to_text()
     assert "| ERM (steps = 20) | 50.0 | 50.0 | 50.0 | 50.0 |" in text
     assert "–" not in text.partition("Accuracy (%)")[0]

@@ -12,7 +12,7 @@ import pytest
 from copying import replace
 from fgmix.errors import UserError
 from fgmix.records.rows import Row
-from fgmix.results.formats import comma_separated, latex, markdown, render
+from fgmix.results.formats import Tables, comma_separated, latex, markdown
 from fgmix.results.selection import select
 from fgmix.results.tables import Entry, Table, TableRow, dataset_table, overall_table
 from results.made import finished, run, sweep
@@ -149,7 +149,7 @@ def test_latex() -> None:
 
 def test_every_table_has_a_label_of_its_own() -> None:
     tables = [Table(title, "", (), ()) for title in ("PACS: recall", "PACS (recall)", "λ", "γ")]
-    text = render(tables, "latex")
+    text = Tables(tables).to_text("latex")
     labels = [line for line in text.splitlines() if line.startswith(r"\label")]
     assert labels == [rf"\label{{tab:{name}}}" for name in ("pacs-recall", "pacs-recall-2", "table", "table-2")]
 
@@ -174,7 +174,7 @@ def test_csv_is_not_rounded() -> None:
 
 def test_csv_of_many_tables_has_one_header() -> None:
     tables = [Table(name, "", ("x",), (TableRow(Row("m"), (Entry(1.5),)),)) for name in ("t", "u")]
-    assert render(tables, "csv").splitlines() == [
+    assert Tables(tables).to_text("csv").splitlines() == [
         "table,row,model,source,column,value,spread,trials,shown,note",
         "t,m,raw,,x,1.5,,,1.5,",
         "u,m,raw,,x,1.5,,,1.5,",
@@ -217,5 +217,5 @@ def test_means_are_taken_as_domainbed_takes_them() -> None:
 
 def test_unknown_format() -> None:
     with pytest.raises(UserError, match=r"table format 'cvs'.*'csv'"):
-        render([], "cvs")
-    assert render([Table("t", "c", (), ())], "md").startswith("### t")
+        Tables().to_text("cvs")
+    assert Tables([Table("t", "c", (), ())]).to_text().startswith("### t")

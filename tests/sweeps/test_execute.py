@@ -18,7 +18,7 @@ from fgmix.errors import MachineError, UserError
 from fgmix.records.locks import hold_lock
 from fgmix.records.plans import Outcome, Plan, read_plans, read_status, state_of, write_plan
 from fgmix.records.store import RunBusy, pack, unpack
-from fgmix.results.collect import collect
+from fgmix.results.read import read_runs
 from fgmix.sweeps import execute as module
 from fgmix.sweeps.design import PlannedRun, Sweep, plan, plan_all
 from fgmix.sweeps.execute import _load_dataset, execute, run_sweeps
@@ -50,7 +50,7 @@ def run(out: Path, *sweeps: Sweep, launch: Here | None = None, **options: Any) -
 
 def test_records_of_another_machine_are_not_trained_again(data: str, finished: Path, tmp_path: Path) -> None:
     """A packed file takes the place of the folders; runs that the sweep does not have are left in it."""
-    pack(collect(finished).records, packed := tmp_path / "study.records.xz")
+    pack(read_runs(finished).records, packed := tmp_path / "study.records.xz")
     sweep = toy_sweep(data, test_domains=("us",), trials=2)
     ran = run(out := tmp_path / "here", sweep, finished=unpack(packed), launch=Refuse())
     ((name, record),) = records(out).items()

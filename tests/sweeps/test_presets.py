@@ -18,9 +18,9 @@ from fgmix.records.benchmarks import known_domains
 from fgmix.records.plans import Outcome
 from fgmix.records.rows import Row, spec_row
 from fgmix.records.schema import RunSpec
-from fgmix.results.collect import collect
 from fgmix.results.published import accuracies, overall, sensitivity
-from fgmix.results.report import report_text
+from fgmix.results.read import read_runs
+from fgmix.results.report import tabulate
 from fgmix.sweeps.design import PlannedRun, Sweep, plan
 from fgmix.sweeps.execute import Report, run_sweeps
 from fgmix.sweeps.presets import PRESETS, apply_changes, get_preset
@@ -179,7 +179,7 @@ def test_a_sensitivity_sweep_becomes_the_papers_table(tmp_path: Path) -> None:
         return [*Here()(runs[:1], out, report), *Refuse()(runs[1:], out, report)]
 
     run_sweeps([tiny], tmp_path / "out", train_one, progress=False)
-    text = report_text(collect(tmp_path / "out"), published=True)
+    text = tabulate(read_runs(tmp_path / "out"), published=True).to_text()
     raw = text.split("### ")[1].splitlines()
     assert raw[0] == "scans: FGMix by λ₀ and α"
     assert raw[2] == "| λ₀ | α = 0.01 | α = 0.03 | α = 0.1 | α = 0.3 |"

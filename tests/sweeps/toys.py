@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fgmix.records.plans import Outcome, record_failure
-from fgmix.results.collect import collect
-from fgmix.results.report import report_text
+from fgmix.results.read import read_runs
+from fgmix.results.report import tabulate
 from fgmix.sweeps.design import PlannedRun, Sweep
 from fgmix.sweeps.execute import Report, execute
 
@@ -59,7 +59,7 @@ class Refuse(Here):
 
 def tables(out: Path) -> str:
     """The report of a folder."""
-    return report_text(collect(out))
+    return tabulate(read_runs(out)).to_text()
 
 
 def records(out: Path) -> dict[str, bytes]:

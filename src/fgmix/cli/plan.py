@@ -66,8 +66,8 @@ def plan(
 
 def _find_spread(spread: float | None, records: Path | None) -> tuple[float, str]:
     """Find by how much differences of two methods vary between pairs, in points, and say where it is from."""
-    from fgmix.results.collect import collect_all
     from fgmix.results.power import GUESS
+    from fgmix.results.read import read_runs
     from fgmix.results.selection import select
     from fgmix.results.statistics import measure_spread
 
@@ -78,7 +78,7 @@ def _find_spread(spread: float | None, records: Path | None) -> tuple[float, str
         return value, "a guess; measure it with --spread-from RECORDS"
     if spread is not None:
         raise UserError("Expected --spread or --spread-from. Found both. Leave one out.")
-    return measure_spread(select(collect_all([records]).records)), f"the median of the methods in {records}"
+    return measure_spread(select(read_runs(records))), f"the median of the methods in {records}"
 
 
 def _describe_power(runs: Sequence[CostedRun], spread: float, source: str) -> list[str]:

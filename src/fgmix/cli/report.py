@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fgmix.cli.options import ACCEPT_CODE, check_choice, forbid, is_given, parse_pairs, split_names
-from fgmix.errors import UserError, bad_value
+from fgmix.errors import UserError
 from fgmix.escape import print_lines
 
 if TYPE_CHECKING:
-    from fgmix.results.collect import Results
-    from fgmix.results.filters import Filter
+    from fgmix.results.runs import Runs
 
 Selection = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
 Baseline = Annotated[str, typer.Option(metavar="ROW", help="method (or its label with arm) to compare with")]
@@ -60,22 +59,21 @@ def report(
 
     Example: fgmix report runs --format html --title "FGMix on PACS"
     """
+    from fgmix.records.rows import collect_labels
     from fgmix.results.explain import explain_number
-    from fgmix.results.filters import Filter
     from fgmix.results.formats import FORMATS
-    from fgmix.results.report import Choices, report_text
+    from fgmix.results.report import Choices, tabulate
     from fgmix.results.selection import RULES
     from fgmix.results.statistics import check_baseline
     from fgmix.results.tables import SPREADS
 
     every_rule = selection == ALL_RULES and explain is None
     rule = "training_domain" if every_rule else check_choice("selection rule", selection, RULES)
-    if margin is not None and not 0 < margin <= 100:
-        raise bad_value("margin", "percentage points above 0 and at most 100", margin)
     choices = Choices(rule, check_choice("spread", spread, SPREADS), published, baseline, margin, every_rule)
     format = check_choice("format", format, (*FORMATS, "html"))
-    named = (split_names([text]) for text in (datasets, algorithms, test_domains))
-    only = Filter(parse_pairs(where or (), "--where"), *named)
+    only: dict[str, Any] = {"where": parse_pairs(where or (), "--where")}
+    for name, text in (("datasets", datasets), ("algorithms", algorithms), ("test_domains", test_domains)):
+        only[name] = split_names([text])
     _forbid_others(context, "--serve" if serve else "--explain" if explain is not None else f"--format {format}")
     if serve:
         from fgmix.report.serve import serve_folders  # here: the page imports figures, which Markdown does not need
@@ -84,24 +82,24 @@ def report(
         return
     if pack is not None:
         forbid(context, ("accept_code",), "with --pack, which keeps the code of every run")
-    results = read_results(folders, from_domainbed, only, accept_code)
+    runs = read_folders(folders, from_domainbed, accept_code=accept_code, **only)
     if is_given(context, "baseline"):
-        check_baseline(results.records, baseline)
+        check_baseline(collect_labels(runs.records), baseline)
     if to_domainbed is not None:
         from fgmix.results.domainbed import to_domainbed as write_sweep
 
-        for apart, records in results.groups():
+        for apart, records in runs.groups():
             write_sweep(records, to_domainbed, apart)
     if pack is not None:
-        _write_packed(results, pack)
+        _write_packed(runs, pack)
     if explain is not None:
-        print_lines(explain_number(results, *explain, rule=rule))
+        print_lines(explain_number(runs, *explain, rule=rule))
     elif format == "html":
         from fgmix.report.write import write_report
 
-        print(write_report(folders or [], results, choices, out, title, from_domainbed or []))
+        print(write_report(runs, out, title=title, **vars(choices)))
     else:
-        print(report_text(results, format=format, **vars(choices)), end="")
+        print(tabulate(runs, **vars(choices)).to_text(format), end="")
 
 
 def _forbid_others(context: typer.Context, mode: str) -> None:
@@ -115,26 +113,23 @@ def _forbid_others(context: typer.Context, mode: str) -> None:
     forbid(context, no_effect.get(mode, ("port", *page)), f"with {mode}")
 
 
-def read_results(
-    folders: list[Path] | None, from_domainbed: list[Path] | None, only: Filter | None = None, accept_code: bool = False
-) -> Results:
-    """Read the results in folders, of all runs or of those that a filter keeps, and print notes on skipped runs."""
-    from fgmix.results.collect import collect_all
-    from fgmix.results.filters import Filter
+def read_folders(folders: list[Path] | None, from_domainbed: list[Path] | None, **how: Any) -> Runs:
+    """Read the runs in folders, all or some, and print notes on skipped runs; `how` are arguments of `read_runs`."""
+    from fgmix.results.read import read_runs
 
-    results = collect_all(folders or (), from_domainbed or (), only or Filter(), accept_code=accept_code)
-    if results.notes:
-        print_lines([f"note: {note}" for note in results.notes], sys.stderr)
-    return results
+    runs = read_runs(*folders or (), from_domainbed=from_domainbed or (), **how)
+    if runs.notes:
+        print_lines([f"note: {note}" for note in runs.notes], sys.stderr)
+    return runs
 
 
-def _write_packed(results: Results, file: Path) -> None:
+def _write_packed(runs: Runs, file: Path) -> None:
     """Write all records to one file."""
     from fgmix.records.store import pack
 
-    if results.grids:
+    if runs.grids:
         raise UserError(
             "Expected runs without a grid to pack. Found runs of a grid, which records alone do not tell apart. "
             "Pack folders without a grid, or run each setting as an arm: `fgmix sweep --set lam=3 --arm LABEL`."
         )
-    pack(results.records, file)
+    pack(runs.records, file)

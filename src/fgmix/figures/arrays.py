@@ -8,8 +8,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.results.collect import Results
 from fgmix.results.report import Choices
+from fgmix.results.runs import Runs
 from fgmix.results.selection import Selection
 from fgmix.results.tables import Table
 
@@ -22,9 +22,9 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Findings:
-    """What figures from records show: the results of folders, how they are selected, and how they are shown."""
+    """What figures from records show: the runs, how they are selected, and how they are shown."""
 
-    results: Results
+    runs: Runs
     selection: Selection  # among the runs outside of grids
     choices: Choices
 
@@ -50,7 +50,7 @@ class Numbers:
 
     @classmethod
     def from_table(cls, table: Table, about: str = "") -> Self:
-        """Convert a table of results."""
+        """Convert a table of runs."""
         return cls(
             title=table.title,
             corner=table.corner,

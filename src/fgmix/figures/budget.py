@@ -39,7 +39,7 @@ def collect_budgets(findings: Findings) -> Iterator[tuple[str, Budget]]:
     selection = findings.selection
     unseen = collect_metrics(selection)
     for dataset in findings.datasets:
-        compute = _measure_compute(selection, dataset, findings.results.costs)
+        compute = _measure_compute(selection, dataset, findings.runs.costs)
         averages = {row.row: row.entries[-1].value for row in dataset_table(selection, dataset).rows}
         rows = [row for row, average in averages.items() if row in compute and average is not None]
         errors = [average_metric(unseen.get(dataset, {}).get(row, {}), "calibration_error").value for row in rows]

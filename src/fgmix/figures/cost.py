@@ -21,7 +21,7 @@ class Cost(Numbers):
 
 def collect_costs(findings: Findings) -> Iterator[tuple[str, Cost]]:
     """Collect the times per step, if they were measured, for ERM too."""
-    costs = findings.results.costs
+    costs = findings.runs.costs
     if costs is not None and ERM in costs.milliseconds:
         yield "", divide_costs(costs)
 

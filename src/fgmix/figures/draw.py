@@ -26,6 +26,7 @@ from fgmix.records.files import make_folder, write_bytes
 
 COLUMN, PAGE = 3.5, 7.16  # widths in inches, of a column and of the text, in two-column papers
 DPI = 300
+FORMATS = ("png", "pdf", "svg", "npz")
 POINT = 0.6  # points on paper for a pixel of the page
 LEVELS = 14  # of contours
 MANY = 60  # points from which on markers are smaller
@@ -50,6 +51,8 @@ STYLE: dict[Any, Any] = {
     "figure.constrained_layout.use": True,
 }
 
+_UNDATED: dict[str, dict[Any, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+
 
 def draw(chart: Chart) -> Figure:
     """Draw a figure, without changing matplotlib's global settings."""
@@ -73,22 +76,23 @@ def draw(chart: Chart) -> Figure:
         return figure
 
 
-def save_figure(figure: Figure, stem: Path, arrays: Any) -> list[Path]:
-    """Write STEM.png, STEM.pdf, STEM.svg and the arrays behind them as STEM.npz; return the four paths."""
+def save_figure(figure: Figure, stem: Path, arrays: Any, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write STEM.png, STEM.pdf, STEM.svg, or the arrays behind them as STEM.npz; return the paths."""
     make_folder(stem.parent)
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf", "svg", "npz")]
-    # Without dates: equal figures are equal files.
-    for path, metadata in zip(paths, (None, {"CreationDate": None}, {"Date": None})):
-        write_bytes(path, render(figure, path.suffix[1:], metadata=metadata))
-    save_arrays(paths[-1], arrays)
+    paths = [stem.with_name(f"{stem.name}.{each}") for each in formats]
+    for path, each in zip(paths, formats):
+        if each == "npz":
+            save_arrays(path, arrays)
+        else:
+            write_bytes(path, render(figure, each))
     return paths
 
 
 def render(figure: Figure, format: str, **how: Any) -> bytes:
-    """Return the content of a figure's file."""
+    """Return the content of a figure's file; without dates: equal figures are equal files."""
     file = io.BytesIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(file, format=format, **{"dpi": DPI, **how})
+        figure.savefig(file, format=format, **{"dpi": DPI, "metadata": _UNDATED.get(format), **how})
     return file.getvalue()
 
 

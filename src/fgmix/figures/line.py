@@ -42,7 +42,7 @@ class Agreement:
 def collect_agreements(findings: Findings) -> Iterator[tuple[str, Agreement]]:
     """Collect the runs of each dataset, by test domain: raw weights at the step that validation selects."""
     for dataset, domains in findings.selection.domains.items():
-        runs = [each for each in findings.results.records if each.dataset == dataset and each.evaluations]
+        runs = [each for each in findings.runs.records if each.dataset == dataset and each.evaluations]
         # Runs for leave-one-domain-out validation hold out one more domain, and have one source less.
         fewest = min((len(run.spec.test_domains) for run in runs if run.spec.test_domains), default=0)
         points = [(t, run) for run in runs if len(run.spec.test_domains) == fewest for t in run.spec.test_domains]

@@ -38,7 +38,7 @@ class Mixing:
 def collect_mixing(findings: Findings) -> Iterator[tuple[str, Mixing]]:
     """Collect the runs of each dataset that mixed codes until the end."""
     for dataset in findings.datasets:
-        runs = [each for each in findings.results.records if each.dataset == dataset]
+        runs = [each for each in findings.runs.records if each.dataset == dataset]
         found = [(record_row(run), metrics) for run in runs if (metrics := _read_last(run))]
         known = [name for name in SHOWN if any(name in metrics for _, metrics in found)]
         if known:

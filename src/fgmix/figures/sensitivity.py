@@ -8,7 +8,7 @@ import numpy as np
 
 from fgmix.figures.arrays import Findings, Numbers
 from fgmix.figures.description import Chart, Panel, format_accuracy, list_names, map_matrix
-from fgmix.results.grids import PAPER_DATASET, grid_tables
+from fgmix.results.grid_tables import PAPER_DATASET, grid_tables
 from fgmix.results.paper_rows import PAPER
 from fgmix.results.published import sensitivity
 from fgmix.results.rounding import DASH, accuracy_text
@@ -20,7 +20,7 @@ class Sensitivity(Numbers):
 
 def collect_sensitivities(findings: Findings) -> Iterator[tuple[str, Sensitivity]]:
     """Collect a heat map for each grid of settings, dataset and algorithm."""
-    for grid in findings.results.grids:
+    for grid in findings.runs.grids:
         for table in grid_tables(grid, rule=findings.choices.rule, spread=findings.choices.spread):
             yield table.title, Sensitivity.from_table(table)
 

@@ -32,13 +32,13 @@ from fgmix.figures.kinds import collect_figures, describe
 from fgmix.records.plans import ORDER, Status
 from fgmix.report.runs import list_runs
 from fgmix.report.summary import write_headlines
-from fgmix.results.collect import Results
 from fgmix.results.costs import COST
 from fgmix.results.differences import DIFFERENCES
 from fgmix.results.formats import footnotes
 from fgmix.results.published import AVERAGE
 from fgmix.results.ranks import RANKS
 from fgmix.results.report import Choices, all_tables, rankings
+from fgmix.results.runs import Runs
 from fgmix.results.selection import RULES, Selection, select
 from fgmix.results.statistics import BASELINE
 from fgmix.results.tables import OVERALL, Table
@@ -71,7 +71,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around the results."""
+    """What stands around the runs."""
 
     title: str  # heading of the page
     origin: str = ""  # a sentence on the origin of the page
@@ -83,14 +83,12 @@ class Frame:
     version: str = ""  # of the content; a served page reloads when the server's version changes
 
 
-def render_page(frame: Frame, results: Results, choices: Choices = Choices()) -> str:  # noqa: B008 (frozen)
+def render_page(frame: Frame, runs: Runs, choices: Choices = Choices()) -> str:  # noqa: B008 (frozen)
     """Render the results of finished runs, selected and shown as chosen, as the text of a page."""
-    groups = [
-        (label, select(records, choices.rule, results.test_domains)) for label, records in results.groups() if records
-    ]
+    groups = [(label, select(records, choices.rule, runs.test_domains)) for label, records in runs.groups() if records]
     selection = dict(groups).get("")  # of runs outside of grids
-    tables = all_tables(results, selection, choices)
-    figures = list(_describe_figures(Findings(results, selection or select([]), choices), frame.sources))
+    tables = all_tables(runs, selection, choices)
+    figures = list(_describe_figures(Findings(runs, selection or select([]), choices), frame.sources))
     own = {title: chart for title, chart in figures if title}
     own |= {} if selection is None else dict(_describe_ranks(selection, choices, frame.sources))
     alone = [chart for title, chart in figures if not title]
@@ -100,9 +98,9 @@ def render_page(frame: Frame, results: Results, choices: Choices = Choices()) ->
     charts = [replace(each, id=f"{number}-{each.id}") for number, each in enumerate(every, start=1)]
     beside, others = dict(zip(own, charts)), charts[len(own) :]
     training, saved = others[: len(frame.underway)], others[len(frame.underway) :]
-    finished = results.all_records()
+    finished = runs.all_records()
     rows = list_runs(finished, groups)
-    headlines = [] if selection is None else write_headlines(selection, results.records, choices)
+    headlines = [] if selection is None else write_headlines(selection, runs.records, choices)
     style, script = _read_asset("page.css"), "\n".join(map(_read_asset, SCRIPTS))
     return _load_template().render(
         frame=frame,
@@ -113,7 +111,7 @@ def render_page(frame: Frame, results: Results, choices: Choices = Choices()) ->
         headlines=headlines,
         origin=" ".join(filter(None, (f"Model selection: {RULES[choices.rule]}." if headlines else "", frame.origin))),
         **_describe_status(frame.status, frame.live),
-        notes=results.notes,
+        notes=runs.notes,
         training=training,
         units=_pair_units(tables, beside),
         saved=saved,

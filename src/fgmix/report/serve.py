@@ -1,10 +1,10 @@
-"""The report of a running sweep or run on a local web server, updated with new results."""
+"""The report of a running sweep or run on a local web server, updated with new runs."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,9 +20,9 @@ from fgmix.records.schema import ResolvedSpec, RunRecord, to_spec
 from fgmix.records.store import RunFolder
 from fgmix.report.page import Frame, Sources, render_page
 from fgmix.report.write import load_figures
-from fgmix.results.collect import NothingFinished, Results, collect
-from fgmix.results.filters import Filter
+from fgmix.results.read import NothingFinished, read_runs
 from fgmix.results.report import Choices
+from fgmix.results.runs import Runs
 
 HOST = "127.0.0.1"  # this machine only
 SHOWN = 6  # unfinished runs whose curves are shown
@@ -35,7 +35,7 @@ class Followed:
     folder: Path  # of the sweep, or of a run of `fgmix train`
     choices: Choices = field(default_factory=Choices)  # how to select and show
     title: str = ""  # heading of the page; by default the folder's name
-    only: Filter = field(default_factory=Filter)  # which runs to report
+    only: Mapping[str, Any] = field(default_factory=dict)  # which runs to report: arguments of `read_runs`
     accept_code: bool = False  # whether runs of different code of a method are treated as equal
     _known: dict[Path, RunRecord] = field(default_factory=dict)
     _status: Status | None = None
@@ -55,7 +55,7 @@ class Followed:
                 live=True,
                 version=_write_version(status),
             )
-            return render_page(frame, self._collect(), self.choices)
+            return render_page(frame, self._read_runs(), self.choices)
 
     def status(self) -> dict[str, Any]:
         """Return counts and time left, in JSON types."""
@@ -72,13 +72,13 @@ class Followed:
         self._status = read_status(self.folder, self._status)
         return self._status
 
-    def _collect(self) -> Results:
+    def _read_runs(self) -> Runs:
         try:
-            return collect(self.folder, known=self._known, only=self.only, accept_code=self.accept_code)
+            return read_runs(self.folder, known=self._known, accept_code=self.accept_code, **self.only)
         except NothingFinished:
-            return Results([])
+            return Runs([])
         except UnknownName as error:  # of a run that may finish later
-            return Results([], notes=(str(error),))
+            return Runs([], notes=(str(error),))
 
 
 def _write_version(status: Status) -> str:
@@ -164,7 +164,7 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
 
 
 def serve_folders(
-    folders: Sequence[Path], choices: Choices, port: int, title: str, only: Filter, accept_code: bool
+    folders: Sequence[Path], choices: Choices, port: int, title: str, only: Mapping[str, Any], accept_code: bool
 ) -> None:
     """Serve the report of one folder until interrupted, and print its address."""
     if len(folders) != 1:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import fgmix
 from fgmix.errors import UserError
@@ -15,35 +16,35 @@ from fgmix.records.files import make_folder, write_bytes
 from fgmix.records.plans import Status, read_status
 from fgmix.records.store import RECORD
 from fgmix.report.page import GENERATOR, Frame, Saved, Sources, render_page
-from fgmix.results.collect import Results
 from fgmix.results.report import Choices
+from fgmix.results.runs import Runs
 
 
-def write_report(
-    folders: Path | Sequence[Path],
-    results: Results,
-    choices: Choices,
-    out: Path | None = None,
-    title: str = "",
-    from_domainbed: Sequence[Path] = (),
-) -> Path:
-    """Write the report of one folder or several, and return its path: by default report.html in the first folder.
+def write_report(runs: Runs, out: str | os.PathLike[str] | None = None, *, title: str = "", **shown: Any) -> Path:
+    """Write the HTML report, and return its path. Figures are taken from the folders called figures below the runs'.
 
-    Figures are taken from the folders called figures below them. The title is by default the names of the folders.
+    Args:
+        runs: finished runs, as `read_runs` returns them.
+        out: the file, or its folder; by default report.html in the first folder of the runs.
+        title: heading of the page; by default the names of the folders.
+        shown: how results are selected and shown: the other arguments of `tabulate`.
     """
-    ours = [folders] if isinstance(folders, Path) else [*folders]
-    places = [*ours, *from_domainbed]
-    path = out or (places[0].parent if places[0].is_file() else places[0]) / "report.html"
+    places = [*runs.folders, *runs.from_domainbed]
+    if out is None and not places:
+        raise UserError(
+            "Expected a path for the report of runs that were not read from a folder. Found none. Give out."
+        )
+    path = Path(out) if out is not None else places[0].parent if places[0].is_file() else places[0]
     if path.is_dir():
         path = path / "report.html"
     frame = Frame(
-        title or ", ".join(folder.resolve().name for folder in places),
+        title or ", ".join(folder.resolve().name for folder in places) or "Runs",
         f"Made by fgmix {fgmix.__version__} on {date.today().isoformat()} from {', '.join(map(str, places))}.",
-        Sources(tuple(map(str, ours)), tuple(map(str, from_domainbed))),
-        _read_sweep_status(places[0], results) if len(places) == 1 else None,
+        Sources(tuple(map(str, runs.folders)), tuple(map(str, runs.from_domainbed))),
+        _read_sweep_status(places[0], runs) if len(places) == 1 else None,
         load_figures(*places),
     )
-    _write_page(path, render_page(frame, results, choices))
+    _write_page(path, render_page(frame, runs, Choices(**shown)))
     return path
 
 
@@ -67,9 +68,9 @@ def _find_figures(folder: Path) -> Iterator[Path]:
             yield from (Path(place, name) for name in names if name.endswith(".npz") and not name.startswith("."))
 
 
-def _read_sweep_status(folder: Path, results: Results) -> Status | None:
+def _read_sweep_status(folder: Path, runs: Runs) -> Status | None:
     """Read the status of the sweeps in a folder; None if it has none. Runs with a record are not read again."""
-    places = {record.folder: record.status for record in results.all_records() if record.folder}
+    places = {record.folder: record.status for record in runs.all_records() if record.folder}
     finished = {place.name: status for place, status in places.items() if place.parent == folder}
     try:
         return read_status(folder, Status(finished, {}, {}))

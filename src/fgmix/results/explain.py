@@ -11,22 +11,22 @@ from fgmix.escape import escape_markdown
 from fgmix.records.files import read_json
 from fgmix.records.schema import RunRecord, command
 from fgmix.records.store import RunFolder
-from fgmix.results.collect import Results
 from fgmix.results.differences import MARKS
 from fgmix.results.domainbed import collect_hparams, is_from_domainbed
 from fgmix.results.rounding import accuracy_text
+from fgmix.results.runs import Runs
 from fgmix.results.selection import Cell, Missing, Rule, Selected, select
 
 _PRINTED = re.compile(f" ({'|'.join(MARKS.values())})$")  # the mark after a label in a table
 
 
 def explain_number(
-    results: Results, dataset: str, algorithm: str, domain: str, *, rule: Rule = "training_domain"
+    runs: Runs, dataset: str, algorithm: str, domain: str, *, rule: Rule = "training_domain"
 ) -> list[str]:
     """List the runs behind a number: those selected in each trial, the others, and commands to repeat them.
 
     Args:
-        results: the runs.
+        runs: the runs.
         dataset: of the number.
         algorithm: the row, by its key (all models of its runs) or by its label as printed (one model).
         domain: the test domain.
@@ -34,8 +34,8 @@ def explain_number(
     """
     lines: list[str] = []
     known: set[str] = set()
-    for apart, records in results.groups():
-        selection = select(records, rule, results.test_domains)
+    for apart, records in runs.groups():
+        selection = select(records, rule, runs.test_domains)
         for cell, outcome in selection.cells.items():
             label = selection.label(cell.row)
             known.add(" ".join((cell.dataset, cell.row.key, cell.test_domain)))

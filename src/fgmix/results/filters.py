@@ -1,9 +1,9 @@
-"""Which runs a report is about: `fgmix report --where steps=100 --algorithms erm,fgmix`. No torch."""
+"""Some of the runs: `fgmix report --where steps=100 --algorithms erm,fgmix`. No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fgmix.errors import unknown
@@ -11,41 +11,45 @@ from fgmix.records.schema import ResolvedSpec, RunRecord
 from fgmix.results.grids import Grid
 
 if TYPE_CHECKING:
-    from fgmix.results.collect import Results
+    from fgmix.results.runs import Runs
 
 
-@dataclass(frozen=True)
-class Filter:
-    """What the runs of a report have in common; an empty field allows all."""
+Names = str | Sequence[str]  # one name or several
 
-    where: Mapping[str, str] = field(default_factory=dict)  # values of options or settings, as text
-    datasets: tuple[str, ...] = ()  # names
-    algorithms: tuple[str, ...] = ()  # registered names
-    test_domains: tuple[str, ...] = ()  # names; runs that hold out one of them, and columns of tables
 
-    def apply(self, results: Results) -> Results:
-        """Keep the runs that fit; raise an error for a name or a value that no run has."""
-        records = results.all_records()
-        if self == Filter() or not records:
-            return results
-        kept = {id(record) for record in self._keep(records)}
-        return replace(
-            results,
-            records=[record for record in results.records if id(record) in kept],
-            grids=[each for each in (_cut_grid(grid, kept) for grid in results.grids) if each.records],
-            test_domains={
-                dataset: {name for name in names if not self.test_domains or name in self.test_domains}
-                for dataset, names in results.test_domains.items()
-            },
-        )
+def keep_runs(
+    runs: Runs, where: Mapping[str, Any], datasets: Names = (), algorithms: Names = (), test_domains: Names = ()
+) -> Runs:
+    """Keep the runs that fit; raise an error for a name or a value that no run has. See `Runs.keep`."""
+    named = {
+        "dataset": (_list_names(datasets), lambda record: [record.dataset]),
+        "algorithm": (_list_names(algorithms), lambda record: [record.spec.algorithm]),
+        "test domain": (tests := _list_names(test_domains), lambda record: record.spec.test_domains),
+    }
+    records: Sequence[RunRecord] = runs.all_records()
+    if not records or not (where or any(wanted for wanted, _ in named.values())):
+        return runs
+    for what, (wanted, names) in named.items():
+        records = _keep_named(records, f"{what} of these runs", wanted, names)
+    for name, value in where.items():
+        records = _keep_equal(records, name.replace("-", "_"), _write(value))
+    kept = {id(record) for record in records}
+    grids = [each for each in (_cut_grid(grid, kept) for grid in runs.grids) if each.records]
+    plain = {id(record): record for record in runs.records if id(record) in kept}
+    plain |= {id(record): record for grid in grids if len(grid.points()) == 1 for record in grid.records}
+    return replace(
+        runs,
+        records=[*plain.values()],
+        grids=[grid for grid in grids if len(grid.points()) > 1],  # the runs of a single point are no grid
+        test_domains={
+            dataset: {name for name in every if not tests or name in tests}
+            for dataset, every in runs.test_domains.items()
+        },
+    )
 
-    def _keep(self, records: Sequence[RunRecord]) -> Sequence[RunRecord]:
-        kept = _keep_named(records, "dataset of these runs", self.datasets, lambda record: [record.dataset])
-        kept = _keep_named(kept, "algorithm of these runs", self.algorithms, lambda record: [record.spec.algorithm])
-        kept = _keep_named(kept, "test domain of these runs", self.test_domains, lambda r: r.spec.test_domains)
-        for name, text in self.where.items():
-            kept = _keep_equal(kept, name.replace("-", "_"), text)
-        return kept
+
+def _list_names(names: Names) -> Sequence[str]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _keep_named(
@@ -59,27 +63,32 @@ def _keep_named(
     return [record for record in records if {*wanted} & {*names(record)}] if wanted else records
 
 
-def _keep_equal(records: Sequence[RunRecord], name: str, text: str) -> Sequence[RunRecord]:
-    """Keep the records with a value of an option or a setting, which is given as text."""
+def check_option(records: Iterable[RunRecord], name: str) -> None:
+    """Raise an error for what is neither an option nor a setting of a run."""
     options = {each for each in ResolvedSpec.__struct_fields__ if each != "settings"}
     settings = {each for record in records for each in record.spec.settings}
     if name not in options | settings:
         raise unknown("option or setting of these runs", name, options | settings)
-    values = [(record, _get_texts(record, name)) for record in records]
+
+
+def _keep_equal(records: Sequence[RunRecord], name: str, text: str) -> Sequence[RunRecord]:
+    """Keep the records with a value of an option or a setting, which is given as text."""
+    check_option(records, name)
+    values = [(record, [*map(_write, get_values(record, name))]) for record in records]
     kept = [record for record, texts in values if any(_is_equal(each, text) for each in texts)]
     if not kept:
         raise unknown(f"value of `{name}` in these runs", text, {each for _, texts in values for each in texts})
     return kept
 
 
-def _get_texts(record: RunRecord, name: str) -> list[str]:
-    """Return the value of an option or a setting as text; none if the method does not have it."""
-    if name == "dataset":
-        return [record.spec.dataset, record.dataset]  # as given, perhaps a path, and by name
+def get_values(record: RunRecord, name: str) -> list[Any]:
+    """Return the value of an option or a setting; none if the method does not have it."""
     spec = record.spec
+    if name == "dataset":
+        return [spec.dataset, record.dataset]  # as given, perhaps a path, and by name
     if name in spec.__struct_fields__:
-        return [_write(getattr(spec, name))]
-    return [_write(spec.settings[name])] if name in spec.settings else []
+        return [getattr(spec, name)]
+    return [spec.settings[name]] if name in spec.settings else []
 
 
 def _write(value: Any) -> str:

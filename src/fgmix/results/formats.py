@@ -1,4 +1,4 @@
-"""Tables as text: Markdown, LaTeX (booktabs), CSV."""
+"""Tables as text: Markdown, HTML, LaTeX (booktabs), CSV."""
 
 from __future__ import annotations
 
@@ -6,18 +6,41 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
+from html import escape
 from itertools import count
+from os import PathLike
+from pathlib import Path
 
 from fgmix.errors import unknown
 from fgmix.escape import escape_csv, escape_latex, escape_markdown
+from fgmix.records.files import write_bytes
 from fgmix.results.tables import Entry, Table
 
 
-def render(tables: Sequence[Table], format: str) -> str:
-    """Write tables as "md", "latex" or "csv"."""
-    if format not in FORMATS:
-        raise unknown("table format", format, FORMATS)
-    return FORMATS[format](tables)
+class Tables(tuple[Table, ...]):
+    """Tables, which a notebook shows."""
+
+    __slots__ = ()
+
+    def to_text(self, format: str = "md") -> str:
+        """Write all tables as "md", "latex" or "csv"."""
+        if format not in FORMATS:
+            raise unknown("table format", format, FORMATS)
+        return FORMATS[format](self)
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write all tables to a file, by its ending .md, .tex or .csv."""
+        endings = {".md": "md", ".tex": "latex", ".csv": "csv"}
+        if (ending := Path(path).suffix) not in endings:
+            raise unknown("ending of a file of tables", ending, endings)
+        write_bytes(Path(path), self.to_text(endings[ending]).encode(errors="backslashreplace"))
+        return Path(path)
+
+    def _repr_markdown_(self) -> str:
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        return "\n".join(map(html, self))
 
 
 def markdown(table: Table) -> str:
@@ -36,6 +59,21 @@ def markdown(table: Table) -> str:
     for text, number in notes.items():
         lines += ["", f"[{number}] {escape_markdown(text)}"]
     return "\n".join(lines) + "\n"
+
+
+def html(table: Table) -> str:
+    """Write an HTML table, the best of each column in bold, with footnotes below."""
+    notes = footnotes(table)
+    lines = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in (table.corner, *table.columns))}</tr>"]
+    for row in table.rows:
+        cells = [
+            ("<b>{}</b>" if table.is_best(row, i) else "{}").format(escape(entry.shown))
+            + _mark(entry, notes, "<sup>{}</sup>")
+            for i, entry in enumerate(row.entries)
+        ]
+        lines.append(f"<tr><th>{escape(table.label(row))}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    below = [f"<p>{escape(table.caption)}</p>", *(f"<p><sup>{n}</sup> {escape(text)}</p>" for text, n in notes.items())]
+    return "\n".join([f"<h3>{escape(table.title)}</h3>", "<table>", *lines, "</table>", *below])
 
 
 def latex(table: Table, label: str = "") -> str:

@@ -1,28 +1,25 @@
-"""The tables of a report, and their text: `fgmix report`. No torch."""
+"""The tables of a report: `fgmix report`. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
-from fgmix.errors import UserError
+from fgmix.errors import UserError, bad_value
 from fgmix.records.rows import Row
-from fgmix.results.collect import Results
 from fgmix.results.costs import cost_table
 from fgmix.results.differences import comparison_table, mark_rows
-from fgmix.results.formats import render
-from fgmix.results.grids import grid_tables
+from fgmix.results.formats import Tables
+from fgmix.results.grid_tables import grid_tables
 from fgmix.results.other_metrics import metrics_tables
 from fgmix.results.paper_rows import add_paper_rows
 from fgmix.results.ranks import RANKS, Ranking, rank_rows, ranking_table, unranked_table
 from fgmix.results.rules import rule_tables
+from fgmix.results.runs import Runs
 from fgmix.results.selection import Rule, Selection, compute_once, select
-from fgmix.results.statistics import BASELINE, Comparison, accuracies_by_row, compare, copies
+from fgmix.results.statistics import BASELINE, Comparisons, accuracies_by_row, compare, copies, is_row
 from fgmix.results.tables import Spread, Table, dataset_table, overall_table
-
-Comparisons = Mapping[str | None, Sequence[Comparison]]  # by dataset; None: over all
 
 
 @dataclass(frozen=True)
@@ -36,37 +33,53 @@ class Choices:
     margin: float | None = None  # half width of equivalence, in percentage points; None for no test of it
     every_rule: bool = False  # whether to show the other selection rules beside it, and their gap to the oracle
 
+    def __post_init__(self) -> None:
+        if self.margin is not None and not 0 < self.margin <= 100:
+            raise bad_value("margin", "percentage points above 0 and at most 100", self.margin)
 
-def report_text(
-    results: Results,
+
+def tabulate(
+    runs: Runs,
     *,
     rule: Rule = "training_domain",
-    format: str = "md",
-    **shown: Any,
-) -> str:
-    """Write all tables of a folder as text; `shown` are the other fields of `Choices`."""
-    choices = Choices(rule, **shown)
-    selection = select(results.records, rule, results.test_domains) if results.records else None
-    return render(all_tables(results, selection, choices), format)
+    spread: Spread = "stderr",
+    published: bool = False,
+    baseline: str = BASELINE,
+    margin: float | None = None,
+    every_rule: bool = False,
+) -> Tables:
+    """Make the tables that `fgmix report` prints: accuracies, differences from a baseline, ranks and other metrics.
+
+    Args:
+        runs: finished runs, as `read_runs` returns them.
+        rule: selection rule: "training_domain", "last_evaluations", "leave_one_out" or "oracle".
+        spread: what ± is: "stderr" or "std".
+        published: add the numbers of the FGMix paper.
+        baseline: key or label of the row that the others are compared with.
+        margin: half width of equivalence, in percentage points; None for no test of it.
+        every_rule: also show the selection rules side by side, with their gap to the oracle.
+    """
+    choices = Choices(rule, spread, published, baseline, margin, every_rule)
+    return Tables(all_tables(runs, select(runs, rule) if runs.records else None, choices))
 
 
-def all_tables(results: Results, selection: Selection | None, choices: Choices) -> list[Table]:
+def all_tables(runs: Runs, selection: Selection | None, choices: Choices) -> list[Table]:
     """Make the tables of runs outside of grids, of metrics besides accuracy, of every grid, and of times per step.
 
     Args:
-        results: the results in a folder.
+        runs: finished runs.
         selection: the selection among the runs outside of grids; None if there are none.
         choices: how results are selected and shown.
     """
     tables: list[Table] = []
     if selection is not None:
-        tables += report_tables(selection, choices, partial_trials=results.partial_trials)
-        tables += rule_tables(results, choices.spread) if choices.every_rule else []
+        tables += report_tables(selection, choices, partial_trials=runs.partial_trials)
+        tables += rule_tables(runs, choices.spread) if choices.every_rule else []
         tables += metrics_tables(selection)
-    for grid in results.grids:
+    for grid in runs.grids:
         tables += grid_tables(grid, rule=choices.rule, spread=choices.spread, published=choices.published)
-    if results.costs is not None:
-        tables.append(cost_table(results.costs))
+    if runs.costs is not None:
+        tables.append(cost_table(runs.costs))
     return tables
 
 
@@ -97,11 +110,15 @@ def report_tables(
 
 
 @compute_once
-def compare_all(selection: Selection, baseline: str = BASELINE, margin: float | None = None) -> Comparisons:
+def compare_all(
+    selection: Selection, baseline: str = BASELINE, margin: float | None = None
+) -> Mapping[str | None, Comparisons]:
     """Compare every row with the baseline on each dataset, and over all of them (under None) if there are several."""
     datasets: list[str | None] = [*selection.domains]
     every = datasets if len(datasets) == 1 else [*datasets, None]
-    return {name: compare(selection, name, baseline, margin) for name in every}
+    if baseline == BASELINE and not is_row(selection.labels, baseline):  # a report without ERM has no differences
+        return dict.fromkeys(every, Comparisons((), selection.labels))
+    return {name: compare(selection, baseline, margin, dataset=name) for name in every}
 
 
 def has_overall(selection: Selection) -> bool:

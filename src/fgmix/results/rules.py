@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from fgmix.records.rows import Row
-from fgmix.results.collect import Results
+from fgmix.results.runs import Runs
 from fgmix.results.selection import LAST, Missing, Rule, Selection, select
 from fgmix.results.tables import SPREADS, Entry, Spread, Table, TableRow, average_domains, average_trials, order_rows
 
@@ -20,9 +20,9 @@ COLUMNS: dict[Rule, str] = {
 Numbers = dict[int, float | Missing]  # mean over the test domains, by trial
 
 
-def rule_tables(results: Results, spread: Spread = "stderr") -> list[Table]:
+def rule_tables(runs: Runs, spread: Spread = "stderr") -> list[Table]:
     """Make a table for each dataset: rows × selection rules, and the difference of each rule from the oracle."""
-    selections = {rule: select(results.records, rule, results.test_domains) for rule in get_args(Rule)}
+    selections = {rule: select(runs, rule) for rule in get_args(Rule)}
     return [_make_table(selections, dataset, spread) for dataset in selections[ORACLE].domains]
 
 

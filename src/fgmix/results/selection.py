@@ -28,11 +28,13 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
-from fgmix.errors import unknown
+from fgmix.errors import UserError, unknown
 from fgmix.records.evaluations import Model
 from fgmix.records.metrics import NAMES
 from fgmix.records.rows import Labels, Row, collect_labels, label_row, record_row
 from fgmix.records.schema import ResolvedSpec, RunRecord, options
+from fgmix.results.runs import Runs
+from fgmix.results.tabular import Tabular
 
 LAST = 5  # evaluations that `last_evaluations` averages; fixed in advance, not tuned
 Rule = Literal["training_domain", "last_evaluations", "leave_one_out", "oracle"]
@@ -74,9 +76,9 @@ class Missing:
     reason: str
 
 
-@dataclass(frozen=True)
-class Selection:
-    """One cell for each dataset, row, trial and test domain of the records."""
+@dataclass(frozen=True, repr=False)
+class Selection(Tabular):
+    """The selected accuracies: one cell for each dataset, row, trial and test domain of the records."""
 
     rule: Rule  # the selection rule
     cells: Mapping[Cell, Selected | Missing]  # numbers, or reasons why there is none
@@ -106,6 +108,25 @@ class Selection:
             trials[cell.dataset][cell.row.origin].add(cell.trial_seed)
         return trials
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Describe each cell in a dictionary: its accuracy between 0 and 1 and its run, or why it has none."""
+        return [
+            {
+                "dataset": cell.dataset,
+                "method": self.label(cell.row),
+                "row": cell.row.key,
+                "model": cell.row.model,
+                "trial_seed": cell.trial_seed,
+                "test_domain": cell.test_domain,
+                **_describe_outcome(one),
+            }
+            for cell, one in self.cells.items()
+        ]
+
+    def __repr__(self) -> str:
+        known = self.accuracies()
+        return f"<{len(known)} of {len(self.cells)} numbers, selected by {RULES[self.rule]}>"
+
     def accuracies(self) -> dict[Cell, float]:
         """Return the numbers, without missing ones."""
         return {cell: one.accuracy for cell, one in self.cells.items() if isinstance(one, Selected)}
@@ -114,6 +135,13 @@ class Selection:
     def computed(self) -> dict[tuple[Any, ...], Any]:
         """Results of functions of this selection, for `compute_once`."""
         return {}
+
+
+def _describe_outcome(one: Selected | Missing) -> dict[str, Any]:
+    if isinstance(one, Missing):
+        return {"accuracy": None, "validation": None, "step": None, "run": None, "missing": one.reason}
+    run = str(one.record.folder or one.record.spec.name)
+    return {"accuracy": one.accuracy, "validation": one.validation, "step": one.step, "run": run, "missing": None}
 
 
 P = ParamSpec("P")
@@ -141,21 +169,36 @@ def compute_once(function: Callable[Concatenate[Selection, P], R]) -> Callable[C
 
 
 def select(
-    records: Iterable[RunRecord],
+    records: Runs | Iterable[RunRecord],
     rule: Rule = "training_domain",
     test_domains: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Selection:
-    """Apply a selection rule to every cell.
+    """Select a run and a step for every dataset, row, trial and test domain. No torch is imported.
 
     The evaluations of a run that diverged can be selected, but rules that use the last step ignore it.
 
     Args:
-        records: runs of any datasets and algorithms, mixed.
+        records: runs of any datasets and algorithms, as `read_runs` returns them, or a list of records. Of runs with
+            grids, those outside of the grids: group the others first, `runs.group("lam")`.
         rule: "training_domain", "last_evaluations", "leave_one_out" or "oracle".
-        test_domains: domains of each dataset that have cells; by default those that runs hold out.
+        test_domains: domains of each dataset that have cells; by default those of the sweeps' plans, or those that runs
+            hold out.
+
+    Example:
+        >>> from fgmix import read_runs
+        >>> select(read_runs("docs/records/pacs.records.xz", algorithms="erm"), "oracle")
+        <24 of 24 numbers, selected by test-domain validation (oracle)>
     """
     if rule not in get_args(Rule):
         raise unknown("selection rule", rule, get_args(Rule))
+    if isinstance(records, Runs):
+        if records.grids and not records.records:
+            names = ", ".join(records.grids[0].values)
+            raise UserError(
+                f"Expected runs outside of grids. Found runs of a grid over {names}. Group the runs by them."
+            )
+        test_domains = test_domains or records.test_domains
+        records = records.records
     records = list(records)
     by_dataset: dict[str, list[RunRecord]] = defaultdict(list)
     for record in records:

@@ -19,21 +19,21 @@ tested nor ranked.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import takewhile
 from statistics import median
-from typing import Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from fgmix.errors import UserError, unknown
 from fgmix.records.metrics import Floats
-from fgmix.records.rows import Labels, Row, collect_labels, label_row
-from fgmix.records.schema import RunRecord
+from fgmix.records.rows import Labels, Row, label_row
 from fgmix.results.intervals import Interval, MeanDifference
 from fgmix.results.power import ALPHA, detectable_difference
 from fgmix.results.selection import Cell, Selected, Selection, compute_once
-from fgmix.results.tables import order_rows
+from fgmix.results.tables import Table, order_rows
+from fgmix.results.tabular import Tabular
 
 Pair = tuple[str, int, str]  # dataset, trial, test domain
 Verdict = Literal["different", "equivalent", "undecided", "not tested"]
@@ -86,6 +86,53 @@ class Comparison:
     def equivalent(self) -> bool:
         """Whether a difference of the margin or more is excluded; a smaller one may be significant."""
         return self.p_equivalent is not None and self.p_equivalent <= ALPHA
+
+
+@dataclass(frozen=True)
+class Comparisons(Tabular, Sequence[Comparison]):
+    """Methods compared with a baseline, in the order of tables; a notebook shows them as a table.
+
+    Args:
+        every: the comparisons.
+        labels: of rows.
+    """
+
+    every: tuple[Comparison, ...]
+    labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.every)
+
+    @overload
+    def __getitem__(self, place: int) -> Comparison: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Comparison]: ...
+    def __getitem__(self, place: int | slice) -> Comparison | Sequence[Comparison]:
+        return self.every[place]
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Describe each comparison in a dictionary: its fields, intervals as two numbers, and the verdict."""
+        return [self._describe(one) for one in self.every]
+
+    def _describe(self, one: Comparison) -> dict[str, Any]:
+        values = {each.name: getattr(one, each.name) for each in fields(one)}
+        for name in ("row", "baseline", "copy_of"):
+            values[name] = values[name] and label_row(self.labels, values[name])
+        for name in ("interval", "new_interval"):
+            values[f"{name}_low"], values[f"{name}_high"] = values.pop(name) or (None, None)
+        return {**values, "verdict": one.verdict}
+
+    def to_table(self) -> Table:
+        """Make the table that `fgmix report` prints."""
+        from fgmix.results.differences import comparison_table
+
+        return comparison_table(self.every, self.labels)
+
+    def _repr_markdown_(self) -> str | None:
+        return self.to_table()._repr_markdown_() if self.every else None
+
+    def _repr_html_(self) -> str | None:
+        return self.to_table()._repr_html_() if self.every else None
 
 
 @compute_once
@@ -141,22 +188,23 @@ def _are_copies(first: list[tuple[Cell, Selected]], second: list[tuple[Cell, Sel
 
 
 def compare(
-    selection: Selection, dataset: str | None = None, baseline: str = BASELINE, margin: float | None = None
-) -> list[Comparison]:
+    selection: Selection, baseline: str = BASELINE, margin: float | None = None, *, dataset: str | None = None
+) -> Comparisons:
     """Compare every other row with the baseline of its kind, on the pairs that both have, in the order of tables.
 
-    Empty if the baseline has no number.
+    Empty if the baseline has no number. See docs/statistics.md for the intervals and tests. No torch is imported.
 
     Args:
-        selection: the selected accuracies.
-        dataset: one dataset; None for all.
+        selection: the selected accuracies, as `select` returns them.
         baseline: key or label of a row, such as "coral" or "FGMix (γ = 10)".
         margin: half width of equivalence, in percentage points; None for no test of it.
+        dataset: one dataset; None for all.
     """
+    check_baseline(selection.labels, baseline)
     scores = accuracies_by_row(selection, dataset)
     baselines = [row.runs for row in scores if _is_named(selection.labels, row, baseline)]
     if not baselines:
-        return []
+        return Comparisons((), selection.labels)
     twins = copies(selection, dataset)
     comparisons, equivalence = [], {}
     for row in order_rows(selection, dataset=dataset):
@@ -171,15 +219,18 @@ def compare(
             one = replace(one, shared_steps=0 if row.model == "raw" else _count_shared_steps(selection, one, d))
             equivalence[row] = None if margin is None else mean.test_equivalence(margin)
         comparisons.append(one)
-    return _add_tests(comparisons, scores, equivalence)
+    return Comparisons(tuple(_add_tests(comparisons, scores, equivalence)), selection.labels)
 
 
-def check_baseline(records: Iterable[RunRecord], baseline: str) -> None:
-    """Raise an error if no run is of a row that is named so."""
-    labels = collect_labels(records)
-    rows = dict.fromkeys(row.anywhere for row in labels)
-    if not any(_is_named(labels, row, baseline) for row in rows):
-        raise unknown("baseline", baseline, [row.key for row in rows])
+def check_baseline(labels: Labels, baseline: str) -> None:
+    """Raise an error if no row is named so."""
+    if not is_row(labels, baseline):
+        raise unknown("baseline", baseline, list(dict.fromkeys(row.anywhere.key for row in labels)))
+
+
+def is_row(labels: Labels, name: str) -> bool:
+    """Say whether a name is the key or the label of a row."""
+    return any(_is_named(labels, row, name) for row in labels)
 
 
 def _is_named(labels: Labels, row: Row, name: str) -> bool:
@@ -291,7 +342,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def measure_spread(selection: Selection) -> float:
     """Measure by how much differences from ERM vary between pairs: the median standard deviation over raw rows."""
-    spreads = [c.spread for c in compare(selection) if c.row.model == "raw" and c.spread is not None]
+    compared = compare(selection) if is_row(selection.labels, BASELINE) else ()
+    spreads = [c.spread for c in compared if c.row.model == "raw" and c.spread is not None]
     if not spreads:
         raise UserError(
             "Expected records of ERM and another method with two or more trials or test domains in common. Found none. "

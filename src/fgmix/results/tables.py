@@ -71,6 +71,16 @@ class Table:
     best: bool = True  # whether the highest value of each column is printed in bold
     corner: str = "Method"  # the header of the first column
 
+    def _repr_markdown_(self) -> str:
+        from fgmix.results.formats import markdown
+
+        return markdown(self)
+
+    def _repr_html_(self) -> str:
+        from fgmix.results.formats import html
+
+        return html(self)
+
     def label(self, row: TableRow) -> str:
         """Print the first column of a row."""
         name = row.name or label_row(self.labels, row.row)

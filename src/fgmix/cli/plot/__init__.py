@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fgmix.escape import print_lines
 
+if TYPE_CHECKING:
+    from fgmix.figures.plot import Plot
+
 Out = Annotated[Path, typer.Option(help="folder for the figure")]
 FIGURES = Path("figures")
 
 
-def save(arrays: Any, out: Path, name: str) -> None:
-    """Draw and save a figure; print its files and its claims."""
-    from fgmix.figures.draw import draw, save_figure
-    from fgmix.figures.kinds import describe, holds_others, state_claims
-
-    drawn = draw(describe(arrays))
-    if holds_others(out / f"{name}.npz", arrays):
-        print(f"note: replaced {out / name}, which showed something else", file=sys.stderr)
-    print_lines([*map(str, save_figure(drawn, out / name, arrays)), *state_claims(arrays)])
+def save(plot: Plot, out: Path, name: str = "") -> None:
+    """Draw and save a figure, under another name if one is given; print its files and its claims."""
+    stem = out / (name or plot.name)
+    replaced = plot.replaces_another(stem)
+    files = plot.save(stem)
+    if replaced:
+        print(f"note: replaced {stem}, which showed something else", file=sys.stderr)
+    print_lines([*map(str, files), *plot.claims])

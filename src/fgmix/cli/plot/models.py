@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from fgmix.cli.options import Checked, Flags, declare, flags, forbid
 from fgmix.cli.plot import FIGURES, Out, save
-
-if TYPE_CHECKING:
-    from fgmix.training.open_run import OpenedRun
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUNS", help="folders of finished runs")]
@@ -33,19 +29,6 @@ class Opening(Checked):
     )
     model: Literal["raw", "swa", "swad"] = declare("raw", help="raw or averaged weights", group="Weights")
     seed: int = declare(0, help="seed of every random draw", group="Weights", ge=0, le=LARGEST_SEED)
-
-    @property
-    def weights(self) -> dict[str, Any]:
-        """The arguments of all figures of one model."""
-        return {"which": self.which, "model": self.model, "seed": self.seed}
-
-    def open(self, folders: list[Path]) -> list[OpenedRun]:
-        """Open runs; their common dataset is loaded once."""
-        from fgmix.training.open_run import open_run
-
-        dataset, root = self.dataset or None, self.data_root or None
-        first = open_run(folders[0], dataset=dataset, data_root=root, device=self.device)
-        return [first, *(open_run(folder, dataset=first.dataset, device=self.device) for folder in folders[1:])]
 
 
 OPENING = Flags(Opening, everyday=("device", "model"))
@@ -69,18 +52,11 @@ def tsne(
 
     Example: fgmix plot tsne runs/RUN --out figures
     """
-    from fgmix.figures.compute.embeddings import embed_codes, embed_mixing
-
-    how = Opening(**opening)
-    opened = how.open([*(beside or []), *runs])
     if beside:
         forbid(context, ("mixed",), "with --beside")
-        _save_rows("tsne-features", opened, out, lambda row: embed_codes(row, samples=samples, **how.weights))
+        _save("tsne-features", [*beside, *runs], out, opening, samples=samples)
     else:
-        rows = [[run] for run in opened]
-        _save_rows(
-            "tsne", opened, out, lambda row: embed_mixing(*row, mixed=mixed, samples=samples, **how.weights), rows
-        )
+        _save("tsne", runs, out, opening, samples=samples, mixed=mixed)
 
 
 @flags(opening=OPENING)
@@ -102,11 +78,7 @@ def flatness(
 
     Example: fgmix plot flatness runs/RUN1 runs/RUN2 --out figures
     """
-    from fgmix.figures.compute.flatness import compute_flatness
-
-    how = Opening(**opening)
-    options: dict[str, Any] = {"scope": scope, "directions": directions, "samples": samples, **how.weights}
-    _save_rows(f"flatness-{scope}", how.open(runs), out, lambda row: compute_flatness(row, **options))
+    _save("flatness", runs, out, opening, scope=scope, directions=directions, samples=samples)
 
 
 @flags(opening=Flags(Opening, omit=("which", "model"), everyday=("device",)))
@@ -127,14 +99,7 @@ def surface(
 
     Example: fgmix plot surface runs/ERM runs/FGMIX --out figures
     """
-    from fgmix.figures.compute import group_by_domain
-    from fgmix.figures.compute.surface import compute_surface
-
-    how = Opening(**opening)
-    options: dict[str, Any] = {"resolution": resolution, "samples": samples, "seed": how.seed}
-    opened = how.open(runs)
-    rows = group_by_domain(opened, pairs=True)
-    _save_rows("surface", opened, out, lambda pair: compute_surface(*pair, **options), rows)
+    _save("surface", runs, out, opening, resolution=resolution, samples=samples)
 
 
 @flags(opening=OPENING)
@@ -151,11 +116,7 @@ def scores(
 
     Example: fgmix plot scores runs/RUN --out figures
     """
-    from fgmix.figures.compute.scores import compute_scores
-
-    how = Opening(**opening)
-    options = {"pairs": pairs, "same_class": not any_class, **how.weights}
-    _save_rows("scores", how.open([run]), out, lambda row: compute_scores(*row, **options))
+    _save("scores", [run], out, opening, pairs=pairs, same_class=not any_class)
 
 
 @flags(opening=OPENING)
@@ -174,22 +135,14 @@ def shift(
 
     Example: fgmix plot shift runs/RUN --out figures
     """
-    from fgmix.figures.compute.shift import compute_shift
-
-    how = Opening(**opening)
-    options = {"permutations": permutations, "samples": samples, **how.weights}
-    _save_rows("shift", how.open([run]), out, lambda row: compute_shift(*row, **options))
+    _save("shift", [run], out, opening, permutations=permutations, samples=samples)
 
 
-def _save_rows(
-    kind: str,
-    runs: list[OpenedRun],
-    out: Path,
-    compute: Callable[[list[OpenedRun]], Any],
-    rows: list[list[OpenedRun]] | None = None,
-) -> None:
-    """Compute and save a figure of several rows, by default one for each test domain."""
-    from fgmix.figures.compute import group_by_domain, name_figure
+def _save(kind: str, runs: list[Path], out: Path, opening: dict[str, Any], **options: Any) -> None:
+    """Plot and save a figure of runs; `opening` are those fields of `Opening` that the kind has."""
+    from fgmix.figures.compute.plot import plot_models
 
-    name = name_figure(kind, runs)
-    save([compute(row) for row in rows or group_by_domain(runs)], out, name)
+    how = vars(Opening(**opening))
+    places = {"dataset": how["dataset"] or None, "data_root": how["data_root"] or None, "device": how["device"]}
+    weights = {name: how[name] for name in opening.keys() & {"which", "model", "seed"}}
+    save(plot_models(kind, runs, **places, **weights, **options), out)

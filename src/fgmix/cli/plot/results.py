@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fgmix.cli.options import AcceptCode, check_choice
 from fgmix.cli.plot import FIGURES, Out, save
-from fgmix.cli.report import Baseline, FromDomainbed, Selection, read_results
-from fgmix.errors import UserError, unknown
+from fgmix.cli.report import Baseline, FromDomainbed, Selection, read_folders
 
 
 def weights(out: Out = FIGURES) -> None:
@@ -20,8 +19,9 @@ def weights(out: Out = FIGURES) -> None:
     Example: fgmix plot weights --out figures
     """
     from fgmix.figures.compute.weights import compute_weights
+    from fgmix.figures.plot import Plot
 
-    save(compute_weights(), out, "weights")
+    save(Plot("weights", compute_weights()), out)
 
 
 def curves(
@@ -33,11 +33,11 @@ def curves(
 
     Example: fgmix plot curves runs/RUN --out figures
     """
-    from fgmix.figures.curves import collect_curves
+    from fgmix.figures.plot import plot
     from fgmix.records.store import read_record
 
-    for folder in runs:
-        save(collect_curves(read_record(folder)), out, f"curves-{folder.resolve().name}")
+    for each in plot("curves", map(read_record, runs)):
+        save(each, out)
 
 
 def cd(
@@ -53,16 +53,13 @@ def cd(
     Example: fgmix plot cd sweep --out figures
     """
     from fgmix.figures.arrays import make_slug
-    from fgmix.figures.cd import collect_ranks
-    from fgmix.results.ranks import rank_rows
-    from fgmix.results.selection import RULES, select
+    from fgmix.figures.plot import plot
+    from fgmix.results.selection import RULES
 
-    name = f"cd-{make_slug(dataset)}" if dataset else "cd"
-    collected = read_results(folders, from_domainbed, accept_code=accept_code)
-    selected = select(collected.records, check_choice("selection rule", selection, RULES), collected.test_domains)
-    if dataset is not None and dataset not in selected.domains:
-        raise unknown("dataset of this sweep", dataset, selected.domains)
-    save(collect_ranks(rank_rows(selected, dataset=dataset), selected.labels), out, name)
+    rule = check_choice("selection rule", selection, RULES)
+    runs = read_folders(folders, from_domainbed, accept_code=accept_code, datasets=dataset or ())
+    (diagram,) = plot("cd", runs, rule=rule)
+    save(diagram, out, f"cd-{make_slug(dataset)}" if dataset else "")
 
 
 def results(
@@ -91,41 +88,23 @@ def results(
 
     Example: fgmix plot results sweep --kind domains --out figures
     """
-    from fgmix.figures.arrays import Findings
-    from fgmix.figures.kinds import RESULTS, collect_figures, load_arrays
-    from fgmix.results.report import Choices
-    from fgmix.results.selection import RULES, select
-    from fgmix.results.statistics import BASELINE, check_baseline
+    from fgmix.figures.kinds import RESULTS
+    from fgmix.figures.plot import ALL, load_plot, plot, plot_paper_sensitivity
+    from fgmix.results.selection import RULES
 
     rule = check_choice("selection rule", selection, RULES)
-    only = check_choice("kind of figure", kind, RESULTS) if kind else ""
+    only = check_choice("kind of figure", kind, RESULTS) if kind else ALL
     files = [path for path in places or () if path.suffix == ".npz"]
     for file in files:
-        save(load_arrays(file), file.parent, file.stem)
+        save(load_plot(file), file.parent)
     folders = [path for path in places or () if path not in files]
     if files and not folders:
         return
-    figures: dict[str, Any] = {}
-    grids = published and not folders and not from_domainbed  # the paper's alone
-    if not grids:
-        read = read_results(folders, from_domainbed, accept_code=accept_code)
-        if baseline != BASELINE:
-            check_baseline(read.records, baseline)
-        findings = Findings(
-            read, select(read.records, rule, read.test_domains), Choices(rule, published=published, baseline=baseline)
-        )
-        figures = {name: arrays for _, name, arrays in collect_figures(findings, only)}
-        grids = published and bool(read.grids)
-    if grids and only in ("", "sensitivity"):
-        from fgmix.figures.sensitivity import read_paper_sensitivity
-
-        figures["sensitivity-paper"] = read_paper_sensitivity()
-    if not figures:
-        raise UserError(
-            f"Expected runs that allow {f'a figure of the kind {only}' if only else 'a figure'}. Found none. Name the "
-            "folder of a sweep over two or more methods, over a grid (--grid), or of times per step."
-        )
-    for name, arrays in figures.items():
-        save(arrays, out, name)
-        if published and name.startswith("domains") and not arrays.published.any():
-            print(f"note: the paper has no numbers for {arrays.title}: only ours are drawn", file=sys.stderr)
+    if published and not folders and not from_domainbed and only in (ALL, "sensitivity"):
+        save(plot_paper_sensitivity(), out)
+        return
+    runs = read_folders(folders, from_domainbed, accept_code=accept_code)
+    for each in plot(only, runs, rule=rule, baseline=baseline, published=published):
+        save(each, out)
+        if published and each.name.startswith("domains") and not each.arrays.published.any():
+            print(f"note: the paper has no numbers for {each.arrays.title}: only ours are drawn", file=sys.stderr)

@@ -1,12 +1,13 @@
-"""From folders to results: finished runs, grids, times per step, and sweeps of DomainBed. No torch."""
+"""From folders to runs: finished runs, grids, times per step, and sweeps of DomainBed. No torch."""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 
@@ -16,12 +17,14 @@ from fgmix.records.schema import RunRecord
 from fgmix.records.store import RECORD, read_record, unpack
 from fgmix.results import domainbed
 from fgmix.results.codes import describe_codes
-from fgmix.results.costs import Costs, read_costs
-from fgmix.results.filters import Filter
-from fgmix.results.grids import Grid, split_grids
+from fgmix.results.costs import read_costs
+from fgmix.results.filters import Names, keep_runs
+from fgmix.results.grids import split_grids
+from fgmix.results.runs import Runs
 from fgmix.results.selection import find_test_domains
 from fgmix.results.settings import mark_settings
 
+Place = str | os.PathLike[str]
 MOST_NOTES = 10  # about skipped files
 
 
@@ -29,73 +32,70 @@ class NothingFinished(UserError):
     """A folder without a finished run: while a sweep runs, that may change."""
 
 
-@dataclass(frozen=True)
-class Results:
-    """The results in a folder."""
-
-    records: Sequence[RunRecord]  # finished runs outside of grids
-    grids: Sequence[Grid] = ()  # finished runs of grids
-    costs: Costs | None = None  # times per step, if they were measured
-    # Whether the overall table averages a trial over the domains it has, as DomainBed's does.
-    partial_trials: bool = False
-    notes: tuple[str, ...] = ()  # warnings from reading the folder
-    # Test domains of each dataset, those planned and not yet finished among them; else those that runs hold out.
-    test_domains: Mapping[str, Collection[str]] = field(default_factory=dict)
-
-    def groups(self) -> list[tuple[str, Sequence[RunRecord]]]:
-        """Group the records for model selection, each with its settings in a grid; empty text outside of grids."""
-        return [("", self.records), *(group for grid in self.grids for group in grid.groups())]
-
-    def all_records(self) -> list[RunRecord]:
-        """List every finished run once."""
-        records = [*self.records, *(record for grid in self.grids for record in grid.records)]
-        return list({id(record): record for record in records}.values())
-
-
-def collect_all(
-    folders: Sequence[Path],
-    from_domainbed: Sequence[Path] = (),
-    only: Filter = Filter(),  # noqa: B008 (frozen)
-    *,
+def read_runs(
+    *folders: Place,
+    from_domainbed: Place | Sequence[Place] = (),
+    where: Mapping[str, Any] | None = None,
+    datasets: Names = (),
+    algorithms: Names = (),
+    test_domains: Names = (),
     accept_code: bool = False,
-) -> Results:
-    """Collect the results of several folders; if there are two or more, every run is marked with its origin.
+    known: dict[Path, RunRecord] | None = None,
+) -> Runs:
+    """Read the finished runs in folders and below them. No torch is imported.
 
-    Runs of different folders are never selected together. To pool folders, collect their parent folder.
+    A record that cannot be read is left out, with a note in `notes` that names it. Runs of several folders are marked
+    with their folder, and never selected together; to pool folders, read their parent folder.
 
     Args:
-        folders: folders of runs.
-        from_domainbed: folders of DomainBed sweeps.
-        only: which runs to keep.
-        accept_code: as for `collect`.
+        folders: folders of runs or sweeps, or files that `fgmix report --pack` wrote.
+        from_domainbed: folder or folders of DomainBed sweeps.
+        where: values of options or settings of the runs to keep, such as {"steps": 100, "lam": 3}.
+        datasets: names of the datasets to keep.
+        algorithms: names of the methods to keep.
+        test_domains: names of the test domains to keep.
+        accept_code: treat runs of different code of a method as equal.
+        known: records that were read before, by file; new ones are added to it.
+
+    Example:
+        >>> read_runs("docs/records/pacs.records.xz", algorithms=["erm", "fgmix"])
+        <60 runs of erm, fgmix on PACS>
     """
-    places = [*folders, *from_domainbed]
-    if not places:
-        raise UserError("Expected a folder of runs, or --from-domainbed with a folder. Found neither. Name one.")
-    parts = [_read_domainbed(f) if number >= len(folders) else _read_folder(f, {}) for number, f in enumerate(places)]
-    if len(parts) == 1:
-        return _prepare(parts[0], only, accept_code)
-    parts = [_mark(part, name) for part, name in zip(parts, name_origins(folders, from_domainbed))]
-    joined = Results(
+    ours, theirs = _list_places(folders), _list_places(from_domainbed)
+    if not ours and not theirs:
+        raise UserError("Expected a folder of runs, or a folder of DomainBed. Found neither. Name one.")
+    names = name_origins(ours, theirs)
+    parts = [*(_read_folder(place, {} if known is None else known) for place in ours), *map(_read_domainbed, theirs)]
+    if len(parts) > 1:
+        parts = [_mark(part, name) for part, name in zip(parts, names)]
+    joined = Runs(
         [record for part in parts for record in part.records],
         [grid for part in parts for grid in part.grids],
         next((part.costs for part in parts if part.costs is not None), None),
         partial_trials=all(part.partial_trials for part in parts),
         notes=tuple(note for part in parts for note in part.notes),
         test_domains=_join_test_domains(parts),
+        folders=tuple(ours),
+        from_domainbed=tuple(theirs),
     )
-    return _prepare(joined, only, accept_code)
+    kept = keep_runs(
+        _change(joined, code="") if accept_code else joined, where or {}, datasets, algorithms, test_domains
+    )
+    return _mark_settings(kept)
 
 
-def _prepare(results: Results, only: Filter, accept_code: bool) -> Results:
-    """Keep the runs of a filter, and mark runs of one row whose settings differ: they are rows of their own."""
-    kept = only.apply(_change(results, code="") if accept_code else results)
-    grids = [replace(grid, records=tuple(mark_settings(grid.records, grid.values))) for grid in kept.grids]
-    notes = (*kept.notes, *describe_codes(kept.all_records()))
-    return replace(kept, records=mark_settings(kept.records), grids=grids, notes=notes)
+def _list_places(places: Place | Sequence[Place]) -> list[Path]:
+    return [Path(place) for place in ([places] if isinstance(places, str | os.PathLike) else places)]
 
 
-def _join_test_domains(parts: Sequence[Results]) -> dict[str, set[str]]:
+def _mark_settings(runs: Runs) -> Runs:
+    """Mark runs of one row whose settings differ, which are rows of their own, and add notes on their code."""
+    grids = [replace(grid, records=tuple(mark_settings(grid.records, grid.values))) for grid in runs.grids]
+    notes = (*runs.notes, *describe_codes(runs.all_records()))
+    return replace(runs, records=mark_settings(runs.records), grids=grids, notes=notes)
+
+
+def _join_test_domains(parts: Sequence[Runs]) -> dict[str, set[str]]:
     joined: dict[str, set[str]] = defaultdict(set)
     for part in parts:
         for dataset, names in part.test_domains.items():
@@ -117,55 +117,32 @@ def name_origins(folders: Sequence[Path], from_domainbed: Sequence[Path] = ()) -
     return [f"DomainBed: {name}" if number >= len(folders) else name for number, name in enumerate(names)]
 
 
-def _mark(results: Results, origin: str) -> Results:
+def _mark(runs: Runs, origin: str) -> Runs:
     """Mark every run and note with its origin."""
-    return replace(_change(results, origin=origin), notes=tuple(f"{origin}: {note}" for note in results.notes))
+    return replace(_change(runs, origin=origin), notes=tuple(f"{origin}: {note}" for note in runs.notes))
 
 
-def _change(results: Results, **fields: str) -> Results:
+def _change(runs: Runs, **fields: str) -> Runs:
     """Change fields of every record."""
-    copies = {id(record): structs.replace(record, **fields) for record in results.all_records()}
+    copies = {id(record): structs.replace(record, **fields) for record in runs.all_records()}
 
     def change(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
         return tuple(copies[id(record)] for record in records)
 
-    grids = [replace(grid, records=change(grid.records)) for grid in results.grids]
-    return replace(results, records=change(results.records), grids=grids)
+    grids = [replace(grid, records=change(grid.records)) for grid in runs.grids]
+    return replace(runs, records=change(runs.records), grids=grids)
 
 
-def collect(
-    folder: Path,
-    *,
-    from_domainbed: bool = False,
-    known: dict[Path, RunRecord] | None = None,
-    only: Filter = Filter(),  # noqa: B008 (frozen)
-    accept_code: bool = False,
-) -> Results:
-    """Collect the results in a folder and those below it, in a packed file, or of a DomainBed sweep.
-
-    Args:
-        folder: the folder; a file that `pack` wrote is accepted, too.
-        from_domainbed: whether it is a sweep of DomainBed.
-        known: records that were read before, by file; new ones are added to it.
-        only: which runs to keep.
-        accept_code: treat runs of different code of a method as equal.
-
-    A record that cannot be read is left out, with a note that names it.
-    """
-    read = _read_domainbed(folder) if from_domainbed else _read_folder(folder, {} if known is None else known)
-    return _prepare(read, only, accept_code)
-
-
-def _read_domainbed(folder: Path) -> Results:
+def _read_domainbed(folder: Path) -> Runs:
     sweep = domainbed.from_domainbed(folder)
     held_out = find_test_domains(sweep.records)
-    return Results(sweep.records, partial_trials=True, notes=sweep.notes, test_domains=held_out)
+    return Runs(sweep.records, partial_trials=True, notes=sweep.notes, test_domains=held_out)
 
 
-def _read_folder(folder: Path, known: dict[Path, RunRecord]) -> Results:
+def _read_folder(folder: Path, known: dict[Path, RunRecord]) -> Runs:
     if os.path.lexists(folder) and not os.path.isdir(folder):
         records = unpack(folder)
-        return Results(records, test_domains=find_test_domains(records))
+        return Runs(records, test_domains=find_test_domains(records))
     notes: list[str] = []
     files = [_read_once(path, known, notes) for path in _find_records(folder, notes)]
     records = [record for record in files if record and record.spec.test_domains]  # a deployed model has no test domain
@@ -178,7 +155,7 @@ def _read_folder(folder: Path, known: dict[Path, RunRecord]) -> Results:
     plain, grids = split_grids(records, plans)
     if len(notes) > MOST_NOTES:
         notes[MOST_NOTES:] = [f"{len(notes) - MOST_NOTES} more were skipped."]
-    return Results(plain, grids, costs, notes=tuple(notes), test_domains=_find_planned(records, plans))
+    return Runs(plain, grids, costs, notes=tuple(notes), test_domains=_find_planned(records, plans))
 
 
 def _find_planned(records: Sequence[RunRecord], plans: Mapping[Path, Sequence[Plan]]) -> dict[str, set[str]]:

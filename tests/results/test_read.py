@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fgmix.records.plans import Plan, write_plan
-from fgmix.results.collect import NothingFinished, collect
-from fgmix.results.report import report_text
+from fgmix.results.read import NothingFinished, read_runs
+from fgmix.results.report import tabulate
 from fgmix.results.selection import select
 from fgmix.results.tables import dataset_table
 from results.folders import write
@@ -19,7 +19,7 @@ from results.made import finished, random_sweep
 def test_records_are_found_at_any_depth(tmp_path: Path) -> None:
     write(tmp_path / "a", [finished("a", 0.5)])
     write(tmp_path / "b" / "c", [finished("b", 0.5)])
-    found = collect(tmp_path)
+    found = read_runs(tmp_path)
     assert [record.spec.test_domains for record in found.records] == [("a",), ("b",)]
     assert found.records[0].folder == tmp_path / "a" / "run0"
 
@@ -31,7 +31,7 @@ def test_the_average_is_over_the_domains_that_the_sweep_planned(
     """Of domains a, b and c only a is finished."""
     write(tmp_path, [finished("a", 0.5)])
     write_plan(tmp_path, Plan(("run0", "run1"), {}), {"test_domains": planned})
-    results = collect(tmp_path)
+    results = read_runs(tmp_path)
     table = dataset_table(select(results.records, test_domains=results.test_domains), "toy")
     assert table.columns == (*columns, "Avg")
     assert table.rows[0].entries[-1].value == (50 if columns == ("a",) else None)
@@ -40,7 +40,7 @@ def test_the_average_is_over_the_domains_that_the_sweep_planned(
 
 def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NothingFinished, match=r"Found none. Run `fgmix sweep"):
-        collect(tmp_path)
+        read_runs(tmp_path)
 
 
 @pytest.mark.long
@@ -48,7 +48,7 @@ def test_twenty_thousand_records_within_ten_seconds(tmp_path: Path) -> None:
     """Alone on a machine: 5 datasets × 10 methods × 5 trials × 20 draws × 4 domains, five evaluations of two models."""
     write(tmp_path, random_sweep(5, 10, 5, 20))
     started = time.process_time()
-    text = report_text(collect(tmp_path), published=True)
+    text = tabulate(read_runs(tmp_path), published=True).to_text()
     seconds = time.process_time() - started
     assert text.count("\n| ERM |") == 7  # five datasets, the overall table, the ranks
     assert seconds < 10
@@ -56,8 +56,8 @@ def test_twenty_thousand_records_within_ten_seconds(tmp_path: Path) -> None:
 
 def test_many_records_from_disk(tmp_path: Path) -> None:
     write(tmp_path, random_sweep(5, 5, 2, 2))
-    results = collect(tmp_path)
+    results = read_runs(tmp_path)
     assert len(results.records) == 400
-    text = report_text(results)
+    text = tabulate(results).to_text()
     assert text.count("\n| ERM |") == 7
     assert "Average rank over 40 trials and test domains" in text
