@@ -125,6 +125,14 @@ def test_npz_round_trip(tmp_path: Path) -> None:
     assert (data.name, data.domain_names, data.classes) == ("scans", ("ct", "mr"), ("no", "yes"))
 
 
+def test_npz_has_groups_and_weights(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", X=X, y=Y, domain=D, group=list("aabbccdd"), sample_weight=np.arange(8))
+    data = load(str(tmp_path / "a.npz"))
+    assert [d.groups.tolist() for d in data.domains] == [[2, 2, 3, 3], [0, 0, 1, 1]]
+    assert [d.weights.tolist() for d in data.domains] == [[4, 5, 6, 7], [0, 1, 2, 3]]
+    assert not data.notes
+
+
 def test_fingerprints_stay_what_they_were() -> None:
     """Runs are named after them: another fingerprint for the same arrays would be another run."""
     x = np.arange(16.0).reshape(8, 2) / 7

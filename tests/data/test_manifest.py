@@ -36,6 +36,33 @@ def write(path: Path, lines: list[str], header: str = "path,label,domain") -> Pa
     return path
 
 
+def test_a_group_column_keeps_its_images_together(tmp_path: Path) -> None:
+    root = two_domains(tmp_path / "images")
+    patients = [f"p{number % 2}" for number in range(len(listing(root)))]
+    rows = [f"{row},{patient}" for row, patient in zip(listing(root), patients)]
+    path = write(tmp_path / "list.csv", rows, "path,label,domain,group")
+    dataset = load_images(path, QUIET)
+    assert dataset.fingerprint != load_images(write(tmp_path / "plain.csv", listing(root)), QUIET).fingerprint
+    for domain, split in zip(dataset.domains, split_dataset(dataset, 0.2, trial_seed=0).values()):
+        assert not set(domain.groups[split.train]) & set(domain.groups[split.holdout])
+    assert prepare_images(path, QUIET).dataset.fingerprint == dataset.fingerprint
+    prepared = load_images(path, QUIET)
+    assert [d.groups.tolist() for d in prepared.domains] == [d.groups.tolist() for d in dataset.domains]
+    report = check_images(path, progress=False)
+    assert report.groups == {"art": 2, "photo": 2}
+    assert any(line.startswith("Groups: art 2, photo 2") for line in report.lines())
+    assert any("p0, p1" in note for note in report.notes), "in both domains"
+
+
+def test_a_given_split_must_not_divide_a_group(tmp_path: Path) -> None:
+    root = two_domains(tmp_path / "images")
+    parts = ["train", "holdout"] * len(listing(root))
+    rows = [f"{row},{part},p" for row, part in zip(listing(root), parts)]
+    path = write(tmp_path / "list.csv", rows, "path,label,domain,split,group")
+    with pytest.raises(UserError, match="one part of the given split"):
+        split_dataset(load_images(path, QUIET), 0.2, trial_seed=0)
+
+
 @pytest.mark.parametrize("absolute", [False, True])
 def test_a_manifest_of_a_folder_is_the_folder(tmp_path: Path, absolute: bool) -> None:
     names = ["b.png", "a.PNG", "10.jpeg", "9.webp", "ä, b.bmp"]

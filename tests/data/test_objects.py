@@ -167,3 +167,11 @@ def uses_global(x: torch.Tensor) -> torch.Tensor:
 def test_what_cannot_be_a_dataset_is_one_sentence(make: Callable[[], DomainDataset], found: str) -> None:
     with pytest.raises(UserError, match=found):
         make()
+
+
+def test_groups_are_those_of_arrays() -> None:
+    group = np.arange(60) // 4
+    made = from_samples(slices(FEATURES), group={name: group[d == DOMAIN] for d, name in enumerate(DOMAINS)})
+    same = from_arrays(FEATURES.astype(np.float32), Y, DOMAIN, domains=DOMAINS, group=group)
+    assert [d.groups.tolist() for d in made.domains] == [d.groups.tolist() for d in same.domains]
+    assert made.fingerprint == same.fingerprint

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fgmix.data import from_arrays, split_dataset
-from fgmix.data.splits import split_indices
+from fgmix.data.splits import split_groups, split_indices
 from fgmix.errors import UserError
 from fgmix.seeding import seed_hash
 
@@ -63,3 +64,48 @@ def test_fraction_outside_its_range_is_refused(fraction: float) -> None:
     data = from_arrays(np.zeros((12, 2)), np.arange(12) % 2, np.arange(12) // 6)
     with pytest.raises(UserError, match="holdout_fraction"):
         split_dataset(data, fraction, trial_seed=0)
+
+
+def nearest_by_brute_force(sizes: list[int], held: int) -> int:
+    """The distance to `held` of the best set of groups: neither none of them nor all."""
+    sets = [set_ for r in range(1, len(sizes)) for set_ in combinations(sizes, r)]
+    return min(abs(sum(set_) - held) for set_ in sets)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_groups_are_held_out_whole_and_as_near_to_the_fraction_as_any_set_of_them(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(rng.integers(2, 9), size=rng.integers(8, 60)) * 7
+    if len(np.unique(groups)) < 2:
+        return
+    fraction = rng.uniform(0.05, 0.9)
+    split = split_groups(groups, fraction, seed, 1)
+    assert sorted([*split.train, *split.holdout]) == list(range(len(groups)))
+    assert not set(groups[split.train]) & set(groups[split.holdout])
+    held = max(1, int(len(groups) * fraction))
+    sizes = np.unique(groups, return_counts=True)[1].tolist()
+    assert abs(len(split.holdout) - held) == nearest_by_brute_force(sizes, held)
+    again = split_groups(groups, fraction, seed, 1)
+    np.testing.assert_array_equal(split.holdout, again.holdout)
+
+
+def test_trials_hold_out_different_groups() -> None:
+    groups = np.repeat(np.arange(10), 5)
+    chosen = {tuple(np.unique(groups[split_groups(groups, 0.2, trial, 0).holdout])) for trial in range(10)}
+    assert len(chosen) > 5
+    assert all(len(names) == 2 for names in chosen)
+
+
+def test_groups_are_part_of_the_data_and_of_the_split() -> None:
+    x, y, domain, group = np.zeros((24, 2)), np.arange(24) % 2, np.arange(24) // 12, np.array([*"aabbccddeeff"] * 2)
+    data = from_arrays(x, y, domain, group=group)
+    assert data.fingerprint != from_arrays(x, y, domain).fingerprint
+    assert "a, b, c, d, e and 1 more" in data.notes[0], "patients in two domains"
+    for index, split in enumerate(split_dataset(data, 0.2, trial_seed=0).values()):
+        groups = group[12 * index :]
+        assert not set(groups[split.train]) & set(groups[split.holdout])
+    with pytest.raises(UserError, match="at least two groups in domain '1'"):
+        split_dataset(from_arrays(x, y, domain, group=[*range(12), *[12] * 12]), 0.2, trial_seed=0)
+    for wrong in (group[:5], [*group[:-1], ""]):
+        with pytest.raises(UserError, match="group"):
+            from_arrays(x, y, domain, group=wrong)

@@ -18,11 +18,11 @@ from deploy.made import QUICK, small_image_model, small_images, vector_model, ve
 from fgmix import DomainGeneralizer, fit, load_model
 from fgmix.algorithms import names
 from fgmix.data import ArrayInputs, DomainDataset, from_arrays
-from fgmix.deploy.card import model_card
+from fgmix.deploy.card import CARD, model_card
 from fgmix.deploy.export import export_model
 from fgmix.errors import UserError
 from fgmix.records.files import write_json
-from fgmix.records.model import Terms, TrustLevel
+from fgmix.records.model import INFO, Terms, TrustLevel
 from fgmix.training.open_run import open_run
 
 
@@ -212,6 +212,16 @@ def test_what_a_kill_leaves_and_what_was_exported_is_the_models(folder: Path, tm
     vector_model(tmp_path / "model")
     assert (tmp_path / "model" / "model.json").read_bytes() == (folder / "model.json").read_bytes()
     assert not list((tmp_path / "model").glob("*.tmp"))
+
+
+def test_the_card_counts_groups(tmp_path: Path) -> None:
+    data = vectors(2)
+    grouped = replace(data, domains=tuple(replace(each, groups=np.arange(60) // 6) for each in data.domains))
+    fit(grouped, tmp_path / "model", estimated=False, **QUICK)
+    assert load_model(tmp_path / "model").info.groups == (10, 10)
+    assert "north 10" in (tmp_path / "model" / CARD).read_text()
+    fit(data, tmp_path / "plain", estimated=False, **QUICK)
+    assert "groups" not in json.loads((tmp_path / "plain" / INFO).read_text()), "as before"
 
 
 def test_without_estimate_it_says_so(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +16,13 @@ import numpy.typing as npt
 
 from fgmix.data.dataset import SCALED, ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
 from fgmix.data.files import open_file
-from fgmix.data.folders import list_some
+from fgmix.data.folders import describe_shared_groups, list_some
 from fgmix.data.standardisation import RESOLVED, pooled_axes
 from fgmix.errors import UserError, bad_value
 from fgmix.records.protocols import Kind
 
 Shape = tuple[int, ...]
-KEYS = ("x", "y", "domain", "classes", "domains")
+KEYS = ("x", "y", "domain", "classes", "domains", "group", "sample_weight")
 DEFLATE = 1100  # the largest compression ratio of deflate, with a margin
 GB = 1_000_000_000
 MISSING = ("", "nan", "NaN", "None", "<NA>", "NaT")  # texts of values that are missing, as `.astype(str)` writes them
@@ -38,6 +39,7 @@ def from_arrays(
     classes: Sequence[str] | None = None,
     domains: Sequence[str] | None = None,
     sample_weight: npt.ArrayLike | None = None,
+    group: npt.ArrayLike | None = None,
 ) -> DomainDataset:
     """Make a dataset from arrays.
 
@@ -50,6 +52,8 @@ def from_arrays(
         classes: class names that integer labels index; None to use the labels as names.
         domains: domain names that integer ids index; None to use the ids as names.
         sample_weight: n numbers, at least 0: sampling probabilities in training, relative within a domain.
+        group: n group ids, such as those of patients or recordings: names, or integers. All samples of a group in a
+            domain are in its training part, or all in its holdout part.
 
     Example:
         >>> data = from_arrays(np.zeros((4, 2)), ["cat", "dog", "cat", "dog"], [0, 0, 1, 1])
@@ -70,18 +74,22 @@ def from_arrays(
         x = x.astype(np.float64) if x.ndim < 4 and _loses_spread(x, single) else single
     present = [d for d in range(len(domain_names)) if (ids == d).any()]
     weights = None if sample_weight is None else check_weights(sample_weight, len(x))
+    groups, group_names = (None, []) if group is None else _number_groups(group, len(x))
     parts = tuple(
         Domain(
             domain_names[d],
             ArrayInputs(np.ascontiguousarray(x[ids == d])),
             labels[ids == d],
             weights=None if weights is None else weights[ids == d],
+            groups=None if groups is None else groups[ids == d],
         )
         for d in present
     )
-    digest = fingerprint_of([*class_names, *domain_names, x, labels, ids, *([] if weights is None else [weights])])
+    given = [each for each in (weights, groups) if each is not None]
+    digest = fingerprint_of([*class_names, *domain_names, x, labels, ids, *given])
     empty = [each for d, each in enumerate(domain_names) if d not in present]
     notes = [f"Domains without a sample are left out: {list_some(empty)}."] if empty else []
+    notes += note_groups(parts, group_names)
     if x.ndim == 3 and x.shape[1] >= x.shape[2]:  # more likely grey images, or the axes are in another order
         notes.append(
             f"Signals of {x.shape[1]} channels and {x.shape[2]} points in time. Images should be (n, c, h, w), signals "
@@ -93,7 +101,9 @@ def from_arrays(
 
 
 def load_npz(path: Path) -> DomainDataset:
-    """Load an .npz file with arrays X (or x), y and domain, and optionally names in classes and domains."""
+    """Load an .npz file with arrays X (or x), y and domain, and optionally names in classes and domains, group and
+    sample_weight.
+    """
 
     def check(shapes: Mapping[str, Shape], names: Sequence[str]) -> None:
         if any(key not in shapes for key in ("x", "y", "domain")):
@@ -110,10 +120,28 @@ def load_npz(path: Path) -> DomainDataset:
         name=path.stem,
         classes=_names("classes", arrays.get("classes")),
         domains=_names("domains", arrays.get("domains")),
+        sample_weight=arrays.get("sample_weight"),
+        group=arrays.get("group"),
     )
     if content.others:
         dataset = replace(dataset, notes=(*dataset.notes, f"Arrays that are not used: {list_some(content.others)}."))
     return dataset
+
+
+def note_groups(domains: Sequence[Domain], names: Sequence[str]) -> list[str]:
+    """Note groups that occur in several domains."""
+    several = Counter(group for domain in domains if domain.groups is not None for group in set(domain.groups.tolist()))
+    shared = [names[group] for group in sorted(several) if several[group] > 1]
+    return [describe_shared_groups(shared)] if shared else []
+
+
+def _number_groups(group: npt.ArrayLike, n: int) -> tuple[Indices, list[str]]:
+    values = _array("group", group)
+    if values.shape != (n,):
+        raise UserError(
+            f"Expected {n} group ids in group, one for each sample. Found an array of shape {values.shape}."
+        )
+    return _number("group", values, "groups", None)
 
 
 def check_numbers(x: npt.NDArray[Any]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fgmix.data.folders import ImageFile, class_notes, scan_images
+from fgmix.data.folders import ImageFile, class_notes, describe_shared_groups, scan_images
 from fgmix.data.image_cache import READERS, open_all, read_contents
 from fgmix.data.images import Change, Unreadable, change_notes, inspect_file, quiet_decoding, try_decode
 from fgmix.data.loading import in_order
@@ -32,6 +33,7 @@ class FolderReport:
     duplicates: tuple[tuple[Path, ...], ...]  # files with identical content in more than one domain
     tiny: tuple[tuple[str, str, int], ...]  # (domain, class, number) with 1 to 4 images
     sizes: tuple[tuple[int, int], ...]  # (width, height) of every readable image, sorted by their areas
+    groups: dict[str, int]  # number of groups of readable images by domain; empty without groups
 
     @property
     def clean(self) -> bool:
@@ -47,6 +49,7 @@ class FolderReport:
         return [
             f"{self.path}: {total} images, {len(self.counts)} domains, {classes} classes{sizes}",
             *self._table(),
+            *([f"Groups: {', '.join(f'{domain} {n}' for domain, n in self.groups.items())}."] if self.groups else []),
             *self.notes,
             *(f"Cannot be decoded: {path} ({reason})" for path, reason in self.unreadable),
             *("The same image in several domains: " + ", ".join(map(self._name, group)) for group in self.duplicates),
@@ -96,6 +99,7 @@ def check_images(path: Path, *, progress: bool = True) -> FolderReport:
     counts = {domain: dict.fromkeys(classes, 0) for domain in scan.counts()}
     for each in decoded:
         counts[each.file.domain][each.file.label] += 1
+    groups = _collect_groups(decoded)
     present = {domain: [label for label, n in row.items() if n] for domain, row in counts.items()}
     return FolderReport(
         path=path,
@@ -105,12 +109,37 @@ def check_images(path: Path, *, progress: bool = True) -> FolderReport:
             *scan.notes,
             *change_notes(np.array([each.changes for each in decoded], dtype=np.uint8)),
             *class_notes(present, scan.class_folders),
+            *_note_groups(groups),
         ),
         unreadable=tuple(unreadable),
         duplicates=_duplicates(decoded),
         tiny=tuple((d, c, n) for d, row in counts.items() for c, n in row.items() if 0 < n < TINY),
         sizes=tuple(sorted((each.size for each in decoded), key=math.prod)),
+        groups={domain: len(names) for domain, names in groups.items()},
     )
+
+
+def _collect_groups(decoded: Sequence[_Decoded]) -> dict[str, set[str]]:
+    """Collect the groups of each domain; empty without groups."""
+    groups: dict[str, set[str]] = {}
+    for each in decoded:
+        if each.file.group is not None:
+            groups.setdefault(each.file.domain, set()).add(each.file.group)
+    return groups
+
+
+def _note_groups(groups: Mapping[str, Collection[str]]) -> list[str]:
+    """Note domains that cannot be split, and groups that make domains dependent."""
+    several = Counter(name for names in groups.values() for name in names)
+    shared = sorted(name for name, count in several.items() if count > 1)
+    return [
+        *(
+            f"Domain {domain!r} has one group and cannot be split."
+            for domain, names in groups.items()
+            if len(names) < 2
+        ),
+        *([describe_shared_groups(shared)] if shared else []),
+    ]
 
 
 def _decode(file: ImageFile) -> _Decoded | Unreadable:

@@ -116,6 +116,7 @@ class Domain:
     y: Indices  # indices into the dataset's classes
     holdout: npt.NDArray[np.bool_] | None = None  # the samples in the holdout part; None for a random split
     weights: npt.NDArray[np.float64] | None = None  # relative sampling probabilities in training; None for equal ones
+    groups: Indices | None = None  # numbers of the groups, such as patients, none of which a split divides
 
     def __len__(self) -> int:
         return len(self.y)

@@ -13,10 +13,11 @@ A manifest has one line per image, for files in any folders:
     /data/mr/17.png,ill,mr
 
 The columns `path`, `label` and `domain` are required, in any order. The optional column `split` is `train` or `holdout`
-(or `val`, `validation`) for every image and replaces the random split. Paths are relative to the folder of the
-manifest. Lines may be in any order: domains are sorted by name, and images of a domain by class, folder and file name,
-which is the order of a folder `domain/class/image`. A manifest that lists such a folder gives the same dataset with the
-same fingerprint.
+(or `val`, `validation`) for every image and replaces the random split. The optional column `group` names what images
+have in common, such as the patient: a random split puts all images of a group in a domain into one part. Paths are
+relative to the folder of the manifest. Lines may be in any order: domains are sorted by name, and images of a domain by
+class, folder and file name, which is the order of a folder `domain/class/image`. A manifest that lists such a folder
+gives the same dataset with the same fingerprint.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", 
 NAMED = 5  # how many files or classes a note names
 
 REQUIRED = ("path", "label", "domain")
+OPTIONAL = ("split", "group")
 SPLITS = {"train": False, "holdout": True, "val": True, "validation": True}
 LARGEST = 2_000_000_000  # bytes: more than ten million images need
 
@@ -47,12 +49,13 @@ Identity = tuple[int, int]  # device and inode of a folder, independent of the p
 
 @dataclass(frozen=True)
 class ImageFile:
-    """One image: its domain, class and path, and whether a manifest assigns it to the holdout part."""
+    """One image: its domain, class and path, and what a manifest says of it: its part of the split, its group."""
 
     domain: str
     label: str
     path: Path
     holdout: bool | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,11 @@ def class_notes(present: Mapping[str, Iterable[str]], class_folders: Iterable[st
         for domain, labels in present.items()
         if (lacks := classes - set(labels))
     ]
+
+
+def describe_shared_groups(names: Sequence[str]) -> str:
+    """Describe groups that occur in several domains: a split keeps them together within each domain only."""
+    return f"Groups that occur in several domains, which are then not independent: {list_some(names)}."
 
 
 def list_some(items: Sequence[str]) -> str:
@@ -237,7 +245,9 @@ def scan_manifest(path: Path) -> Scan:
     root = path.parent
     lines = _read_lines(path)
     files = [
-        ImageFile(cells["domain"], cells["label"], root / cells["path"], _parse_split(cells, number, path))
+        ImageFile(
+            cells["domain"], cells["label"], root / cells["path"], _parse_split(cells, number, path), cells.get("group")
+        )
         for number, cells in lines
     ]
     _require_distinct(lines, path)
@@ -299,8 +309,8 @@ def _parse_cells(reader: Iterator[list[str]], path: Path, required: Sequence[str
 
 
 def _require_columns(header: Sequence[str], path: Path, required: Sequence[str]) -> None:
-    optional = [name for name in (*REQUIRED, "split") if name not in required]
-    if not set(required) <= set(header) <= {*REQUIRED, "split"} or len(set(header)) < len(header):
+    optional = [name for name in (*REQUIRED, *OPTIONAL) if name not in required]
+    if not set(required) <= set(header) <= {*REQUIRED, *OPTIONAL} or len(set(header)) < len(header):
         raise UserError(
             f"Expected the columns {', '.join(required)} and, if wanted, {', '.join(optional)} in {path}, each once, "
             f"separated by commas. Found {', '.join(map(repr, header)) or 'nothing'}."

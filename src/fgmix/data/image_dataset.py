@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fgmix.data.arrays import note_groups
 from fgmix.data.augment import ImageInputs
 from fgmix.data.dataset import Domain, DomainDataset, Indices, fingerprint_of
 from fgmix.data.files import read_arrays, write_arrays
@@ -107,7 +108,8 @@ def _make_dataset(name: str, catalogue: Catalogue, images: CachedImages) -> Doma
         mine = rows[catalogue.domain[rows] == number]
         y = np.searchsorted(numbers, catalogue.label[mine])
         holdout = None if catalogue.holdout is None else catalogue.holdout[mine]
-        domains.append(Domain(domain, ImageInputs(images, mine, size), y, holdout))
+        groups = None if catalogue.group is None else catalogue.group[mine]
+        domains.append(Domain(domain, ImageInputs(images, mine, size), y, holdout, groups=groups))
     if lost := [d.name for d in domains if len(d.y) == 0]:
         raise UserError(
             f"Expected images in every domain of {catalogue.root}. None of {list_some(lost)} can be decoded."
@@ -120,6 +122,7 @@ def _make_dataset(name: str, catalogue: Catalogue, images: CachedImages) -> Doma
             *classes,
             *(part for d in domains for part in (d.name, d.y)),
             *(d.holdout for d in domains if d.holdout is not None),
+            *(d.groups for d in domains if d.groups is not None),
         ]
     )
     notes = [*catalogue.notes]
@@ -129,7 +132,7 @@ def _make_dataset(name: str, catalogue: Catalogue, images: CachedImages) -> Doma
     if images.recipe.encoding == "jpeg":
         notes.append(f"Images are kept as JPEGs of quality {QUALITY}: their pixels would not fit into memory.")
     present = {d.name: [classes[label] for label in np.unique(d.y)] for d in domains}
-    notes += class_notes(present, catalogue.classes)
+    notes += class_notes(present, catalogue.classes) + note_groups(domains, catalogue.groups)
     return DomainDataset(name, tuple(domains), classes, (3, size, size), "images", fingerprint, tuple(notes))
 
 
@@ -144,6 +147,8 @@ class Catalogue:
     classes: tuple[str, ...]  # names of all classes, including those without an image
     label: Indices  # of each file, an index of `classes`
     holdout: npt.NDArray[np.bool_] | None  # whether each file belongs to the holdout part, if that is given
+    groups: tuple[str, ...]  # names of all groups; empty without any
+    group: Indices | None  # of each file, an index of `groups`
     notes: tuple[str, ...]  # what was left out
     contents: Contents
     folders: tuple[tuple[Path, int], ...]  # that were read, each with its modification time in ns before reading
@@ -156,6 +161,8 @@ class Catalogue:
         classes = sorted({file.label for file in scan.files} | scan.class_folders)
         domain_of, label_of = ({name: i for i, name in enumerate(names)} for names in (domains, classes))
         has_split = scan.files[0].holdout is not None
+        groups = sorted({file.group for file in scan.files if file.group is not None})
+        group_of = {name: i for i, name in enumerate(groups)}
         return cls(
             root=scan.root,
             files=files,
@@ -164,6 +171,8 @@ class Catalogue:
             classes=tuple(classes),
             label=np.array([label_of[file.label] for file in scan.files], dtype=np.int64),
             holdout=np.array([file.holdout for file in scan.files], dtype=np.bool_) if has_split else None,
+            groups=tuple(groups),
+            group=np.array([group_of[file.group or ""] for file in scan.files], dtype=np.int64) if groups else None,
             notes=scan.notes,
             contents=read_contents(files, options),
             folders=scan.folders,
@@ -184,6 +193,7 @@ class Catalogue:
             "names": [self.name(row) for row in range(len(self.files))],
             "domains": self.domains,
             "classes": self.classes,
+            "groups": self.groups,
             "notes": self.notes,
             "contents": [self.contents.digest, self.contents.sizes],
             "folders": [(_shorten_path(folder, self.root), time) for folder, time in self.folders],
@@ -193,6 +203,8 @@ class Catalogue:
         arrays: dict[str, npt.NDArray[Any]] = {"domain": self.domain, "label": self.label, "about": packed}
         if self.holdout is not None:
             arrays["holdout"] = self.holdout
+        if self.group is not None:
+            arrays["group"] = self.group
         file = _locate_catalogue(path, cache)
         make_folder(file.parent, option="--cache")
         write_arrays(file, arrays)
@@ -221,6 +233,8 @@ class Catalogue:
             classes=tuple(about["classes"]),
             label=arrays["label"],
             holdout=arrays.get("holdout"),
+            groups=tuple(about.get("groups", ())),  # earlier versions have none
+            group=arrays.get("group"),
             notes=tuple(about["notes"]),
             contents=Contents(digest, tuple((w, h) for w, h in sizes)),
             folders=tuple((root / name, time) for name, time in about["folders"]),

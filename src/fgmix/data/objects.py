@@ -37,7 +37,15 @@ from fgmix.progress import Progress
 from fgmix.records.files import make_folder, read_bytes, write_bytes
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
-OPTIONS = ("classes", "transform", "labels", "holdout", "fingerprint", "concurrent")  # attributes of a loaded object
+OPTIONS = (
+    "classes",
+    "transform",
+    "labels",
+    "holdout",
+    "group",
+    "fingerprint",
+    "concurrent",
+)  # attributes of a loaded object
 
 
 class Samples(Protocol):
@@ -56,6 +64,7 @@ def from_samples(
     transform: Callable[..., Tensor] | None = None,
     labels: Mapping[str, npt.ArrayLike] | None = None,
     holdout: Mapping[str, npt.ArrayLike] | None = None,
+    group: Mapping[str, npt.ArrayLike] | None = None,
     fingerprint: str = "",
     concurrent: bool = False,
     progress: bool = False,
@@ -71,6 +80,7 @@ def from_samples(
             random numbers come from the generator alone, which depends on the run's seed, the domain and the step.
         labels: of all samples by domain; None to use the attribute `targets`, or to read them.
         holdout: by domain, which samples are held out for validation; None for a random split.
+        group: by domain, the group id of every sample, as in `from_arrays`; None without groups.
         fingerprint: a text that changes with the data, such as a version. Without one, it is computed from all
             samples, each of which is read once whenever the dataset is loaded (twice without `classes` and labels).
         concurrent: whether several threads may call `__getitem__` at the same time.
@@ -94,7 +104,13 @@ def from_samples(
     def number(y: Sequence[Any]) -> DomainDataset:
         """Return the domains with their labels, checked as those of arrays are."""
         return from_arrays(
-            np.zeros((len(ids), 1), np.float32), y, ids, name=name, classes=classes, domains=list(domains)
+            np.zeros((len(ids), 1), np.float32),
+            y,
+            ids,
+            name=name,
+            classes=classes,
+            domains=list(domains),
+            group=None if group is None else np.concatenate([np.asarray(group.get(each, ())) for each in domains]),
         )
 
     known = _find_labels(domains, rows, labels)
@@ -112,6 +128,7 @@ def from_samples(
         numbered = numbered or number(read)
         yield np.concatenate([domain.y for domain in numbered.domains])
         yield ids
+        yield from [] if group is None else [np.concatenate([domain.groups for domain in numbered.domains])]
 
     digest = fingerprint_of(list_content())
     assert numbered is not None

@@ -1,4 +1,7 @@
-"""DomainBed's split of a domain into training part and holdout part, with the same indices."""
+"""DomainBed's split of a domain into training part and holdout part, with the same indices; or one by groups.
+
+Samples of one group, such as images of a patient, are similar: in both parts, they would make validation too easy.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fgmix.data.dataset import DomainDataset, Indices
+from fgmix.data.dataset import Domain, DomainDataset, Indices
 from fgmix.errors import UserError, bad_value
 from fgmix.seeding import seed_hash
 
@@ -32,16 +35,50 @@ def split_indices(n: int, holdout_fraction: float, trial_seed: int, domain_index
     return Split(np.array(keys[held:], dtype=np.int64), np.array(keys[:held], dtype=np.int64))
 
 
+def split_groups(groups: Indices, holdout_fraction: float, trial_seed: int, domain_index: int) -> Split:
+    """Hold out whole groups: of all sets of groups, one whose number of samples is nearest to int(n·fraction).
+
+    Groups are shuffled by RandomState(seed_hash(trial_seed, domain_index)); among equally near sets, earlier groups are
+    preferred. Neither part is empty.
+
+    >>> split_groups(np.array([7, 7, 8, 8, 8, 9]), 0.5, trial_seed=0, domain_index=0).holdout.tolist()
+    [2, 3, 4]
+    """
+    names, members, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.random.RandomState(seed_hash(trial_seed, domain_index)).permutation(len(names))
+    n, held = len(groups), max(1, int(len(groups) * holdout_fraction))
+    # last[s]: the last group, by its place in the order, of the first set found with s samples; −1 for no set.
+    # The set without its last group was found before that group, so that `last` leads from a sum to its groups.
+    last = np.full(n, -1)
+    reached = np.zeros(n, dtype=np.bool_)  # sums below n: not all groups
+    reached[0] = True
+    for place, size in enumerate(sizes[order].tolist()):
+        new = np.flatnonzero(reached[: n - size] & ~reached[size:]) + size
+        reached[new], last[new] = True, place
+        if reached[held]:
+            break
+    sums = np.flatnonzero(reached)[1:]
+    left, chosen = int(sums[np.abs(sums - held).argmin()]), []
+    while left:
+        chosen.append(order[last[left]])
+        left -= int(sizes[chosen[-1]])
+    in_holdout = np.isin(members, chosen)
+    return Split(np.flatnonzero(~in_holdout), np.flatnonzero(in_holdout))
+
+
 def split_dataset(dataset: DomainDataset, holdout_fraction: float, trial_seed: int) -> dict[str, Split]:
-    """Split every domain, by name: as given with the data, else DomainBed's."""
+    """Split every domain, by name: as given with the data, else by groups, else DomainBed's."""
     if not 0 < holdout_fraction < 1:
         raise bad_value("holdout_fraction", "between 0 and 1", holdout_fraction)
     splits = {}
     for index, domain in enumerate(dataset.domains):
-        if domain.holdout is None:
-            split = split_indices(len(domain), holdout_fraction, trial_seed, index)
-        else:
+        _check_groups(domain)
+        if domain.holdout is not None:
             split = Split(np.flatnonzero(~domain.holdout), np.flatnonzero(domain.holdout))
+        elif domain.groups is not None:
+            split = split_groups(domain.groups, holdout_fraction, trial_seed, index)
+        else:
+            split = split_indices(len(domain), holdout_fraction, trial_seed, index)
         if 0 in (len(split.train), len(split.holdout)):
             raise UserError(
                 f"Expected samples of domain {domain.name!r} in both parts of a split. Found {len(split.train)} for "
@@ -50,3 +87,21 @@ def split_dataset(dataset: DomainDataset, holdout_fraction: float, trial_seed: i
             )
         splits[domain.name] = split
     return splits
+
+
+def _check_groups(domain: Domain) -> None:
+    """Raise an error for a domain of one group, and for a given split that divides a group."""
+    if domain.groups is None:
+        return
+    if domain.holdout is not None and len(
+        divided := np.intersect1d(domain.groups[domain.holdout], domain.groups[~domain.holdout])
+    ):
+        raise UserError(
+            f"Expected every group of domain {domain.name!r} in one part of the given split. Found {len(divided)} in "
+            "both parts. Change the split."
+        )
+    if len(np.unique(domain.groups)) == 1:
+        raise UserError(
+            f"Expected at least two groups in domain {domain.name!r}, one of them to hold out. Found one. Add groups, "
+            "or leave them out."
+        )

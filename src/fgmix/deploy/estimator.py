@@ -183,13 +183,15 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             domains: n domain ids of any hashable type. None: all samples are one domain, and a method that needs
                 several is replaced by ERM, with a warning.
             other: `sample_weight`, n numbers of at least 0: how often training samples each row, relative to the
-                others of its domain; `sample_domain`, skada's name of `domains`.
+                others of its domain; `group`, n ids such as patients, none of which the split of a domain divides;
+                `sample_domain`, skada's name of `domains`.
         """
         require_values(X, y)
         with explain_texts():
             x, labels = validate_data(self, X, y, **ARRAYS)
         domains = check_other(other, domains)
-        data = number_samples(x, labels, domains, self._weigh_samples(labels, other.get("sample_weight")))
+        weights = self._weigh_samples(labels, other.get("sample_weight"))
+        data = number_samples(x, labels, domains, weights, other.get("group"))
         spec = self._make_spec() if domains is not None else _use_one_domain(self._make_spec())
         with self._train(spec, data) as run:
             self.algorithm_ = run.algorithm(*select_weights(run.record))
@@ -229,7 +231,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         with explain_texts():
             x, labels = check_X_y(X, y, **ARRAYS)
         domains = check_other(other, domains)
-        data = number_samples(x, labels, domains, self._weigh_samples(labels, other.get("sample_weight")))
+        weights = self._weigh_samples(labels, other.get("sample_weight"))
+        data = number_samples(x, labels, domains, weights, other.get("group"))
         spec = self._make_spec()
         _check_enough(spec, data)
         held_out: list[HeldOut] = []

@@ -17,7 +17,7 @@ from fgmix.data.dataset import Indices
 from fgmix.errors import UserError, bad_value, unknown
 
 Array = npt.NDArray[Any]
-OTHER = ("sample_weight", "sample_domain")  # parameters of `fit` in addition to its named ones
+OTHER = ("sample_weight", "sample_domain", "group")  # parameters of `fit` in addition to its named ones
 
 
 def check_other(other: Mapping[str, Any], domains: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
@@ -29,7 +29,8 @@ def check_other(other: Mapping[str, Any], domains: Sequence[Hashable] | None) ->
     if "groups" in other:
         raise UserError(
             "Expected the domains of the samples as `domains`. Found `groups`, which splits samples for "
-            "cross-validation. Pass domains=… here, and groups=… to the search or to cross_val_score."
+            "cross-validation. Pass domains=… here, and groups=… to the search or to cross_val_score; `group` has the "
+            "groups within domains."
         )
     for name in other:
         if name not in OTHER:
@@ -59,6 +60,7 @@ class Samples:
     domains: tuple[Hashable, ...]  # domain ids
     # sampling weight of each sample, relative to others of its domain; None: uniform
     sample_weight: npt.ArrayLike | None
+    group: npt.ArrayLike | None = None  # groups that a split does not divide, see `from_arrays`
 
     @property
     def names(self) -> list[str]:
@@ -70,7 +72,8 @@ class Samples:
         """Make the samples a dataset."""
         classes = [str(label) for label in self.classes.tolist()]
         x, weights = prepare_samples(self.x), self.sample_weight
-        return from_arrays(x, self.y, self.ids, classes=classes, domains=self.names, sample_weight=weights)
+        names = self.names
+        return from_arrays(x, self.y, self.ids, classes=classes, domains=names, sample_weight=weights, group=self.group)
 
 
 def require_values(x: object, y: npt.ArrayLike) -> None:
@@ -88,7 +91,11 @@ def require_values(x: object, y: npt.ArrayLike) -> None:
 
 
 def number_samples(
-    x: Array, y: Array, domains: Sequence[Hashable] | None, sample_weight: npt.ArrayLike | None = None
+    x: Array,
+    y: Array,
+    domains: Sequence[Hashable] | None,
+    sample_weight: npt.ArrayLike | None = None,
+    group: npt.ArrayLike | None = None,
 ) -> Samples:
     """Number labels and domains; UserError for fewer than two classes, or missing domain ids."""
     check_classification_targets(y)
@@ -99,7 +106,7 @@ def number_samples(
     distinct = _sort_ids(set(ids))
     number = {domain: d for d, domain in enumerate(distinct)}
     numbers = np.array([number[domain] for domain in ids], dtype=np.int64)
-    return Samples(x, labels.astype(np.int64), classes, numbers, tuple(distinct), sample_weight)
+    return Samples(x, labels.astype(np.int64), classes, numbers, tuple(distinct), sample_weight, group)
 
 
 def _domain_ids(domains: Sequence[Hashable], n: int) -> list[Hashable]:

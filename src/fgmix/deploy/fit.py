@@ -278,6 +278,7 @@ def describe(opened: OpenedRun, dataset: DomainDataset, **fields: Any) -> ModelI
         # Of the run, so that the same runs give the same model.
         date=datetime.fromtimestamp(opened.files.record.stat().st_mtime, UTC).date().isoformat(),
         counts=tuple(tuple(row.tolist()) for row in rows),
+        groups=tuple(len(np.unique(domain.groups)) for domain in dataset.domains if domain.groups is not None),
         **fields,
     )
 

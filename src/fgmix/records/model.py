@@ -238,6 +238,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     date: str = ""  # on which it was trained, such as 2026-01-31
     terms: Terms = Terms()  # options about trust and use
     counts: tuple[tuple[Count, ...], ...] = ()  # samples by domain (row) and class (column)
+    groups: tuple[Count, ...] = ()  # number of groups, such as patients, by domain; empty without groups
     # how tensors of a weights file were matched with the backbone's, "by name" or "by order"; None without a file
     weights_matched: str | None = None
     # the metric of its estimate on held-out samples of its own domains; None without an estimate
@@ -248,7 +249,10 @@ class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def write_info(folder: Path, info: ModelInfo) -> None:
     """Write the `model.json` of a model's folder."""
-    write_json(folder / INFO, {**to_plain(info), "spec": to_plain(info.spec)})
+    content = {**to_plain(info), "spec": to_plain(info.spec)}
+    if not info.groups:
+        del content["groups"]  # so that models of earlier versions do not change
+    write_json(folder / INFO, content)
 
 
 def read_info(folder: Path) -> ModelInfo:

@@ -6,6 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
 from fgmix.algorithms import Algorithm, BaseConfig, check_domains, get
 from fgmix.data import DomainDataset
 from fgmix.data.dataset import fingerprint_of
@@ -188,7 +190,9 @@ def _standardises(spec: RunSpec, dataset: DomainDataset) -> bool:
     """Say whether samples are standardised by default: features, signals, and images far from the scale [0, 1]."""
     if dataset.kind != "small_images":
         return spec.frozen or dataset.kind != "images"
-    return any(max(map(abs, domain.inputs.value_range)) > LARGEST for domain in dataset.domains)
+    # A few samples of each domain: others may have to be read from a disk.
+    few = [np.linspace(0, len(domain) - 1, 16).astype(np.int64) for domain in dataset.domains]
+    return any(domain.inputs.clean(rows).abs().max() > LARGEST for domain, rows in zip(dataset.domains, few))
 
 
 def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
