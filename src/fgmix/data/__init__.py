@@ -3,6 +3,7 @@
 from fgmix.data import benchmarks as benchmarks
 from fgmix.data import digits as digits
 from fgmix.data import mnist as mnist
+from fgmix.data import typefaces as typefaces
 from fgmix.data.arrays import from_arrays as from_arrays
 from fgmix.data.dataset import ArrayInputs as ArrayInputs
 from fgmix.data.dataset import Domain as Domain
