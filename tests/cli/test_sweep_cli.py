@@ -176,10 +176,17 @@ def test_a_preset_takes_changes(fgmix: Fgmix, given: list[Any], tmp_path: Path) 
     assert sweep.algorithms == ("erm", *(f"fgmix_{v}" for v in "abcdef"), "fgmix")
 
 
+def test_the_quick_preset_takes_algorithms(fgmix: Fgmix, given: list[Any], tmp_path: Path) -> None:
+    assert fgmix("sweep", "--preset", "quick", "--algorithms", "erm,coral", "--out", str(tmp_path))[0] == 0
+    (((sweep,), _),) = given
+    assert (sweep.datasets, sweep.algorithms) == (("typefaces",), ("erm", "coral"))
+
+
 @pytest.mark.parametrize(
     ("more", "name"),
     [
         (["--algorithms", "erm"], "--datasets"),
+        (["--preset", "quick", *ERM], "--datasets"),
         (["--preset", "paper-ablation", "--algorithms", "erm"], "--preset"),
         (["--preset", "paper-abalation"], "'paper-ablation'"),
         (["--datasets", "digits", "--algorithms", "erm,corall"], "'coral'"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from copying import replace
-from fgmix.data import DomainDataset, from_arrays
+from fgmix.data import DomainDataset, from_arrays, load
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import known_domains
 from fgmix.records.plans import Outcome
@@ -217,3 +217,16 @@ def test_the_second_part_of_the_replication_is_eight_arms_over_one_trunk_a_trial
     }
     assert set(find_shared_trunks(specs).values()) == {599}  # the 600th step mixes, and is the first that is averaged
     assert len({describe_trunk(spec).name for spec in specs}) == 8
+
+
+def test_the_quick_preset_holds_out_every_typeface_and_takes_any_algorithms() -> None:
+    (sweep,) = get_preset("quick", algorithms=("erm", "fgmix", "coral")).sweeps
+    assert (sweep.datasets, sweep.algorithms, sweep.trials) == (("typefaces",), ("erm", "fgmix", "coral"), 1)
+    runs = plan(sweep)
+    assert len(runs) == 3 * 30
+    specs = [resolve(run.spec, load(run.spec.dataset)) for run in runs[:3]]
+    # the same batches in every arm: uniform, because three of 29 domains always share a class
+    assert {(spec.batch_size, spec.classes_per_batch, spec.steps) for spec in specs} == {(4, 0, 200)}
+    assert {spec.settings.get("domains_per_tuple") for spec in specs if spec.algorithm == "fgmix"} == {3}
+    with pytest.raises(UserError, match="--preset paper-ablation or --algorithms"):
+        get_preset("paper-ablation", algorithms=("erm",))

@@ -33,10 +33,10 @@ class SweepOptions(Checked):
     settings: Mapping[str, Any] = declare(help="setting, for all methods that have it", group=_GROUP, flag="--set")
     grid: Mapping[str, Any] = declare(help="values of a setting; all combinations are run", group=_GROUP)
     preset: str = declare(
-        "", help="instead of datasets and algorithms: a table of the paper, such as paper-ablation", group=_GROUP
+        "", help="quick (typefaces, in minutes), or a table of the paper, such as paper-ablation", group=_GROUP
     )
     scale: str = declare(
-        "", help="size of the preset: paper (default), small (an hour on 2 cores) or cpu", group=_GROUP
+        "", help="size of the paper's presets: paper (default), small (an hour on 2 cores) or cpu", group=_GROUP
     )
     pairs: bool | None = declare(None, help="also hold out pairs, for leave-one-domain-out selection", group=_GROUP)
     trials: int | None = declare(
@@ -124,9 +124,9 @@ def _choose_sweeps(options: SweepOptions) -> tuple[Sweep, ...]:
 
     algorithms = tuple(names()) if options.algorithms == ("all",) else options.algorithms
     if options.preset:
-        if options.datasets or algorithms:
-            raise UserError("Expected --preset, or --datasets and --algorithms. Found both; a preset names its own.")
-        return get_preset(options.preset, options.scale or "paper").sweeps
+        if options.datasets:
+            raise UserError("Expected --preset or --datasets. Found both; a preset names its own datasets.")
+        return get_preset(options.preset, options.scale, algorithms).sweeps
     if not options.datasets or not algorithms:
         missing = " and ".join(["--datasets"] * (not options.datasets) + ["--algorithms"] * (not algorithms))
         raise UserError(f"Expected --datasets and --algorithms, or a --preset. Found no {missing}.")
