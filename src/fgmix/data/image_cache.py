@@ -213,7 +213,7 @@ def _choose_recipe(files: Sequence[StrPath], options: LoadOptions, contents: Con
     Pixels are chosen unless they exceed FGMIX_DECODED_GB, else JPEGs. Without that limit an existing cache of either is
     used, and pixels may take most of the memory.
     """
-    size, colour = check_size(options.image_size), parse_colour(options.background)
+    size, colour = check_size(options.file_size), parse_colour(options.background)
     choices = []
     for encoding in get_args(Encoding):
         key = fingerprint_of([FORMAT, f"S={size}", colour, encoding, contents.digest])

@@ -39,7 +39,7 @@ def load_images(path: Path, options: LoadOptions, *, name: str | None = None) ->
     After `prepare_images` no image file is accessed: the modification times of the folders show whether files were
     added, removed or renamed. By default the dataset is named as the folder or the manifest.
     """
-    check_size(options.image_size)  # before any file is read
+    check_size(options.file_size)  # before any file is read
     name = name or _name_dataset(path)
     saved = Catalogue.read(path, options.cache or cache_dir())
     if saved is not None:
@@ -85,7 +85,7 @@ class Preparation:
 
 def prepare_images(path: Path, options: LoadOptions) -> Preparation:
     """Decode the images of a folder or manifest into the cache, and store the list of files for later runs."""
-    check_size(options.image_size)
+    check_size(options.file_size)
     catalogue = Catalogue.of(scan_images(path), options)
     images = decode_images(catalogue.files, options, catalogue.contents)
     dataset = _make_dataset(_name_dataset(path), catalogue, images)

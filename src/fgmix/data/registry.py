@@ -29,11 +29,17 @@ class LoadOptions:
     progress: bool = True  # show a progress bar while decoding
     background: str = "white"  # colour behind transparent pixels, by name or as #rrggbb
     cache: Path | None = None  # folder of the cache of decoded images; None for `cache_dir()`
+    preferred_size: int | None = None  # of images in files, unless `image_size` is given; None for 224
 
     def __post_init__(self) -> None:
         for name in ("root", "cache"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_path(name, getattr(self, name)))
+
+    @property
+    def file_size(self) -> int | None:
+        """The side of images in files; None for the usual one."""
+        return self.image_size or self.preferred_size
 
 
 Loader = Callable[[LoadOptions], Any]  # → DomainDataset, or what `make_dataset` makes one from

@@ -98,7 +98,7 @@ class Model:
     def normalisation(self) -> Normalisation:
         """How images are resized and normalised."""
         spec = self.info.spec
-        return Normalisation(spec.mean, spec.std, spec.interpolation or "bilinear")  # type: ignore[arg-type]  # as resolved
+        return Normalisation(spec.mean, spec.std, spec.interpolation or "bilinear")
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Raise an error for an array of a shape that the model cannot use."""

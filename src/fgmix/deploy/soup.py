@@ -52,7 +52,7 @@ _START = "Train them from the same initial weights (one --seed), or use --how en
 _EQUAL = {
     **dict.fromkeys(("test_domains", "trial_seed", "holdout_fraction", "data", "standardize", "tail"), _SPLIT),
     **dict.fromkeys(("mean", "std", "interpolation", "views"), _SPLIT),
-    **dict.fromkeys(("backbone", "head", "input_shape", "frozen"), _NETWORK),
+    **dict.fromkeys(("backbone", "backbone_digest", "head", "input_shape", "frozen"), _NETWORK),
     "metric": _METRIC,
     **dict.fromkeys(("pretrained", "weights_digest", "seed", "warmup_head", "freeze"), _START),
 }

@@ -18,6 +18,7 @@ from fgmix.networks.names import backbones as backbones
 from fgmix.networks.names import full_name as full_name
 from fgmix.networks.parts import freeze_sections
 from fgmix.networks.preprocessing import Normalisation
+from fgmix.networks.registry import build_registered, find_backbone
 from fgmix.networks.signal_cnn import SignalCNN
 from fgmix.networks.small_cnn import MnistCNN, SmallCNN
 
@@ -39,8 +40,8 @@ def build_featurizer(
     """Build a featurizer g: inputs of `input_shape` → codes (n, d).
 
     Args:
-        name: one of our own (`OWN_BACKBONES`) or any timm model, with or without the tag of its weights
-            (`resnet50.tv_in1k`).
+        name: one of our own (`OWN_BACKBONES`), a registered one, `package.module:function`, or any timm model, with or
+            without the tag of its weights (`resnet50.tv_in1k`).
         input_shape: (c, h, w) of images, (c, t) of signals or (f,) of features.
         pretrained: start from published weights: timm's from its hub, or those of an installed package.
         weights: start from a local file instead, matched by name, or by order if all shapes agree.
@@ -87,6 +88,8 @@ def build_classifier(kind: str, code_size: int, n_classes: int) -> nn.Module:
 def _build_net(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:
     if pretrained:
         check_pretrained(name)
+    if registered := find_backbone(name):
+        return build_registered(name, registered, input_shape, pretrained)
     if name in ("identity", "mlp", "domainbed_mlp"):
         size = math.prod(input_shape)
         array_net = Identity(size) if name == "identity" else MLP(size, third=name == "domainbed_mlp")

@@ -60,7 +60,9 @@ class Featurizer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.normalises:
-            x = (x - self.mean) / self.std
+            image, added = x[:, : len(self.mean)], x[:, len(self.mean) :]  # ARM adds a channel
+            x = (image - self.mean) / self.std
+            x = torch.cat([x, added], 1) if added.shape[1] else x
         # In evaluation on a CPU images pass in small pieces: its cache then holds the intermediate maps. The number of
         # images is looked at last, so that an export, for which an earlier condition fails, does not depend on it.
         evaluates = torch.is_inference_mode_enabled() and not self.training

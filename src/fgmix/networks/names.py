@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import UserError, unknown
+from fgmix.networks.registry import find_backbone, registered_backbones
 
 # Pre-trained weights that install as a Python package, for machines with access to a package index but not the hub.
 # EfficientNet-Lite0 for ImageNet, 18 MB, Apache-2.0: the tensors of timm's model in the same order, with other names.
@@ -27,16 +28,17 @@ VISION_TRANSFORMERS = ("vit_", "deit", "beit", "eva", "flexivit", "cait", "xcit"
 
 
 def backbones(pattern: str = "*") -> list[str]:
-    """List the names for `build_featurizer` that match `pattern`: our own, those with packaged weights, timm's."""
+    """List the names for `build_featurizer` that match: plug-ins', our own, those with packaged weights, timm's."""
     return [
-        *(name for name in (*OWN_BACKBONES, *PACKAGES) if fnmatch(name, pattern)),
+        *(name for name in (*registered_backbones(), *OWN_BACKBONES, *PACKAGES) if fnmatch(name, pattern)),
         *load_timm().list_models(pattern),
     ]
 
 
 def check_pretrained(name: str) -> None:
-    """Raise an error for a backbone of our own, which has no published weights."""
-    if name in OWN_BACKBONES:
+    """Raise an error for a backbone of our own, or of a plug-in, that has no published weights."""
+    registered = find_backbone(name)
+    if name in OWN_BACKBONES or (registered and not registered.has_weights):
         raise UserError(
             f"Expected a backbone with pre-trained weights. Found {name}, which has no pre-trained weights. "
             "Omit --pretrained or use a timm model."
@@ -51,7 +53,7 @@ def full_name(name: str) -> str:
     >>> full_name("resnet50"), full_name("resnet50.tv_in1k"), full_name("small_cnn")
     ('resnet50.a1_in1k', 'resnet50.tv_in1k', 'small_cnn')
     """
-    if name in OWN_BACKBONES or name in PACKAGES:
+    if name in OWN_BACKBONES or name in PACKAGES or find_backbone(name):
         return name
     cfg = pretrained_cfg(name)
     return f"{model_of(name)}.{cfg.tag}" if cfg.has_weights else name
@@ -75,7 +77,7 @@ def pretrained_cfg(name: str) -> Any:
     """Return timm's description of a model's weights: those of the tag in `name`, or else of the default tag."""
     timm, model = load_timm(), model_of(name)
     if not timm.is_model(model):
-        raise unknown("backbone", name, [*OWN_BACKBONES, *timm.list_models(f"*{model[:6]}*")])
+        raise unknown("backbone", name, [*registered_backbones(), *OWN_BACKBONES, *timm.list_models(f"*{model[:6]}*")])
     if name in PACKAGES or name == model:
         return timm.get_pretrained_cfg(model)
     tags = [full.partition(".")[2] for full in timm.list_models(model, pretrained=True)]

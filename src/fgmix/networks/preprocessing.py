@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fgmix.networks.names import OWN_BACKBONES, pretrained_cfg
+from fgmix.networks.registry import find_backbone
 
 
 @dataclass(frozen=True)
@@ -15,8 +16,8 @@ class Normalisation:
     `mean` of each colour channel is subtracted, which is then divided by `std`; `interpolation` is that of the resize.
     """
 
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
 
 
@@ -24,13 +25,16 @@ IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def normalisation_of(backbone: str) -> Normalisation:
-    """Return the normalisation that the weights of a backbone expect: timm's, or ImageNet's for our own networks.
+    """Return the normalisation that the weights of a backbone expect: timm's, a plug-in's, or ImageNet's for our own.
 
     Without a tag, its default weights are meant.
 
     >>> normalisation_of("vit_base_patch16_clip_224.openai").mean
     (0.48145466, 0.4578275, 0.40821073)
     """
+    if registered := find_backbone(backbone):
+        own = Normalisation(registered.mean, registered.std, registered.interpolation)
+        return own if registered.mean else IMAGENET
     if backbone in OWN_BACKBONES:
         return IMAGENET
     cfg = pretrained_cfg(backbone)

@@ -188,6 +188,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
         dataset_name: the dataset's name, which does not depend on its location.
         data: fingerprint of the dataset.
         input_shape: (c, h, w) of images, (c, t) of signals or (f,) of features, as the network sees them.
+        backbone_digest: digest of the source of a plug-in's backbone; empty for others.
         weights_digest: digest of the weights file, the user's or a package's; empty without one.
         mean: per channel, subtracted from images in [0, 1]; empty if inputs are not normalised.
         std: per channel, by which they are then divided.
@@ -211,6 +212,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
     data: str
     input_shape: tuple[int, ...]
     weights_digest: str = ""
+    backbone_digest: str = ""  # not in records made before it
     mean: tuple[Mean, ...] = ()
     std: tuple[Deviation, ...] = ()
     interpolation: Literal["", "bilinear", "bicubic"] = ""
@@ -420,8 +422,10 @@ def to_plain(value: Struct) -> dict[str, Any]:
         for name in ("code", "cost"):
             if not plain[name]:
                 del plain[name]  # so that records made before it do not change
-    elif isinstance(value, ResolvedSpec) and not value.tail:
-        del plain["tail"]  # so that names of runs made before it do not change
+    elif isinstance(value, ResolvedSpec):
+        for name in ("tail", "backbone_digest"):
+            if not plain[name]:
+                del plain[name]  # so that names of runs made before it do not change
     return plain
 
 

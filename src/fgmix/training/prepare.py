@@ -23,6 +23,7 @@ from fgmix.errors import UserError, bad_value
 from fgmix.networks import Featurizer, build_classifier, build_featurizer
 from fgmix.networks.parts import Front, split_network
 from fgmix.networks.preprocessing import Normalisation
+from fgmix.networks.registry import check_backbone, find_backbone
 from fgmix.progress import Progress
 from fgmix.records.schema import ResolvedSpec, RunSpec
 from fgmix.seeding import seed_hash, seed_torch
@@ -52,7 +53,10 @@ def choose_load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
     """Return where and how a spec's dataset is loaded."""
     root = Path(spec.data_root) if spec.data_root else None
     trial_seed = spec.trial_seed if depends_on_trial(spec.dataset) else 0  # 0: trials share the loaded data
-    return LoadOptions(root, spec.image_size or None, trial_seed, spec.skip_unreadable, progress)
+    backbone = find_backbone(spec.backbone) if spec.backbone else None
+    preferred = backbone.image_size if backbone else None
+    size = spec.image_size or None
+    return LoadOptions(root, size, trial_seed, spec.skip_unreadable, progress, preferred_size=preferred)
 
 
 def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:
@@ -114,7 +118,7 @@ def split_and_standardise(spec: ResolvedSpec, dataset: DomainDataset) -> Prepare
 def _normalise(spec: ResolvedSpec, dataset: DomainDataset) -> DomainDataset:
     if not spec.interpolation:
         return dataset
-    return dataset.normalise(Normalisation(spec.mean, spec.std, spec.interpolation))  # type: ignore[arg-type]
+    return dataset.normalise(Normalisation(spec.mean, spec.std, spec.interpolation))
 
 
 def rehearse(spec: RunSpec, *, progress: bool = True) -> ResolvedSpec:
@@ -165,7 +169,8 @@ def locate_activations(spec: ResolvedSpec, dataset: DomainDataset, *, device: st
         dataset: its images.
         device: where missing activations are computed.
     """
-    name = spec.backbone if spec.frozen else f"{spec.backbone} up to {spec.freeze}"
+    backbone = f"{spec.backbone} {spec.backbone_digest}".strip()
+    name = backbone if spec.frozen else f"{backbone} up to {spec.freeze}"
     # Half precision: the maps of PACS at 224 px are gigabytes, and rounding is far below the noise of a training step.
     precision: Literal["float32", "float16"] = "float32" if spec.frozen else "float16"
     dataset = _normalise(spec, dataset)
@@ -190,8 +195,10 @@ def complete_featurizer(spec: ResolvedSpec, featurizer: nn.Module) -> nn.Module:
 
 
 def _build_backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_bn: bool) -> Featurizer:
+    if spec.backbone_digest:
+        check_backbone(spec.backbone, spec.backbone_digest)
     # Images in arrays are not resized: the network normalises them.
-    within = Normalisation(spec.mean, spec.std) if spec.mean and not spec.interpolation else None  # type: ignore[arg-type]
+    within = Normalisation(spec.mean, spec.std) if spec.mean and not spec.interpolation else None
     return build_featurizer(
         spec.backbone,
         spec.input_shape,

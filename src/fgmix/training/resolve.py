@@ -24,6 +24,7 @@ from fgmix.networks.names import (
     packaged_weights,
 )
 from fgmix.networks.preprocessing import IMAGENET, normalisation_of
+from fgmix.networks.registry import digest_backbone, find_backbone
 from fgmix.records.files import read_bytes
 from fgmix.records.options import options_of
 from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
@@ -125,7 +126,9 @@ def list_notes(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
     """Return notes to print before a run starts: weights that were not asked for, and parts without an effect."""
     notes = []
     random = not resolved.pretrained and not resolved.weights and resolved.backbone not in OWN_BACKBONES
-    if random and spec.pretrained is None:  # without --backbone, the default network is pre-trained
+    if (
+        random and spec.pretrained is None and find_backbone(resolved.backbone) is None
+    ):  # without --backbone, the default network is pre-trained
         notes.append(
             f"{resolved.backbone} starts from random weights. Add --pretrained for published ones, or --no-pretrained "
             "to say that this is meant."
@@ -198,9 +201,10 @@ def _standardises(spec: RunSpec, dataset: DomainDataset) -> bool:
 def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
     """Resolve the backbone with the tag of its weights, its initialisation, and the normalisation of its inputs."""
     name = spec.backbone or (rules.mlp if base.backbone == "mlp" else base.backbone)
-    pretrained = spec.pretrained
+    registered, pretrained = find_backbone(name), spec.pretrained
     if pretrained is None:  # a name with a tag stands for published weights
-        pretrained = not spec.weights and (spec.frozen or ("." in name if spec.backbone else base.pretrained))
+        tagged_by_user = "." in name and not registered
+        pretrained = not spec.weights and (spec.frozen or (tagged_by_user if spec.backbone else base.pretrained))
     if spec.frozen and not spec.weights and (not pretrained or name in OWN_BACKBONES):
         raise UserError(
             f"Expected a backbone with pre-trained weights for --frozen. Found {name} with random weights. Give "
@@ -217,7 +221,8 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
         tagged = f"{name}.{rules.tags[name]}" if name in rules.tags else full_name(name)
     frozen = rules.freeze_bn and (pretrained or bool(spec.weights))
     network: dict[str, Any] = {
-        "backbone": tagged if pretrained else name.partition(".")[0],
+        "backbone": tagged if pretrained or registered else name.partition(".")[0],
+        "backbone_digest": digest_backbone(name),
         "pretrained": pretrained,
         "freeze_bn": frozen if spec.freeze_bn is None else spec.freeze_bn,
         "weights_digest": "",  # of weights from a hub
@@ -229,10 +234,12 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
     if spec.frozen:
         network["code_size"] = _measure_codes(name, dataset.input_shape)
     if dataset.kind == "images":
-        expected = normalisation_of(tagged) if pretrained or spec.weights else IMAGENET
+        expected = normalisation_of(tagged) if pretrained or spec.weights or registered else IMAGENET
         interpolation = rules.interpolation or expected.interpolation
         network |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}
-    elif dataset.kind == "small_images" and tagged not in OWN_BACKBONES and (pretrained or spec.weights):
+    elif dataset.kind == "small_images" and (
+        registered.mean if registered else tagged not in OWN_BACKBONES and (pretrained or spec.weights)
+    ):
         network |= {} if spec.standardize else _normalise_within(tagged, dataset)
     return network
 
@@ -242,10 +249,10 @@ def _normalise_within(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
     expected, shape = normalisation_of(backbone), dataset.input_shape
     ranges = [domain.inputs.value_range for domain in dataset.domains]
     low, high = min(least for least, _ in ranges), max(most for _, most in ranges)
-    if len(shape) != 3 or shape[0] != 3 or low < 0 or high > 1:
+    if len(shape) != 3 or shape[0] != len(expected.mean) or low < 0 or high > 1:
         raise UserError(
-            f"Expected images of 3 channels, as uint8 or as floats in [0, 1], for pre-trained weights, which expect "
-            f"them normalised. Found arrays {shape} with values from {low:g} to {high:g}. Rescale them, or pass "
+            f"Expected images of {len(expected.mean)} channels, as uint8 or as floats in [0, 1], for {backbone}, which "
+            f"expects them normalised. Found arrays {shape} with values from {low:g} to {high:g}. Rescale them, or pass "
             "--standardize."
         )
     return {"mean": expected.mean, "std": expected.std}

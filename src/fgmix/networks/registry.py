@@ -1,0 +1,148 @@
+"""Backbones of a user's own: registered by name, or named as `package.module:function`."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from fgmix.errors import UserError, bad_value
+from fgmix.records.plugins import describe_plug_in, load_group
+
+GROUP = "fgmix.backbones"  # entry-point group of plug-ins: name = "package.module:make"
+
+Make = Callable[..., nn.Module]  # of input_shape and, if it has weights of its own, of pretrained
+M = TypeVar("M", bound=Make)
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A registered backbone: how it is built, and the images that it expects."""
+
+    make: Make
+    mean: tuple[float, ...] = ()  # of each channel of images in [0, 1]; empty for ImageNet's, and none for arrays
+    std: tuple[float, ...] = ()
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    image_size: int | None = None  # side of images from files; None for the usual one
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it can be built with pre-trained weights."""
+        return "pretrained" in inspect.signature(self.make).parameters
+
+
+_REGISTRY: dict[str, Backbone] = {}
+
+
+def register_backbone(name: str, **preprocessing: Any) -> Callable[[M], M]:
+    """Register a function (or class) input_shape → network with codes (n, d) as a backbone, as a decorator.
+
+    Args:
+        name: of the backbone, as `--backbone` accepts it.
+        preprocessing: `mean` and `std` of each channel of images in [0, 1], `interpolation`, `image_size`.
+
+    A function with an argument `pretrained` can load weights of its own; `--weights FILE` works for every one. The
+    width d of the codes is the network's attribute `out_features`, or measured.
+
+    >>> @register_backbone("flat", mean=(0.5,), std=(0.5,))
+    ... def make(input_shape):
+    ...     return nn.Flatten()
+    >>> find_backbone("flat").mean
+    (0.5,)
+    >>> del _REGISTRY["flat"]
+    """
+    if not isinstance(name, str) or not name.strip() or {*name} & {*":./ "}:
+        raise bad_value("name", "a name without blanks, dots and colons", name)
+    mean, std = (tuple(map(float, preprocessing.get(each) or ())) for each in ("mean", "std"))
+    if len(mean) != len(std) or any(value <= 0 for value in std):
+        raise bad_value("std", "a positive number for each one of mean", std)
+
+    def add(make: M) -> M:
+        if not callable(make):
+            raise bad_value("make", "a function of input_shape", make)
+        if name in _REGISTRY and _REGISTRY[name].make.__module__ != make.__module__:
+            raise UserError(f"Backbone {name!r} is registered already. Choose another name.")
+        _REGISTRY[name] = Backbone(make, **{**preprocessing, "mean": mean, "std": std})
+        return make
+
+    return add
+
+
+def registered_backbones() -> list[str]:
+    """List the registered names, plug-ins included, sorted."""
+    _load_plug_ins()
+    return sorted(_REGISTRY)
+
+
+def find_backbone(name: str) -> Backbone | None:
+    """Find a backbone of a user's own; None for our own and for timm's."""
+    if name not in _REGISTRY and name in (failures := _load_plug_ins()):
+        raise UserError(failures[name])
+    return _import_backbone(name) if ":" in name else _REGISTRY.get(name)
+
+
+def digest_backbone(name: str) -> str:
+    """Compute the digest of the source of a user's own backbone; empty for others, and without source."""
+    backbone = find_backbone(name)
+    return describe_plug_in(GROUP, name, backbone.make).partition(" ")[0] if backbone else ""
+
+
+def check_backbone(name: str, digest: str) -> None:
+    """Raise an error if a backbone of a plug-in is missing here; warn if its source is another."""
+    if find_backbone(name) is None:
+        raise UserError(
+            f"Expected the backbone {name!r} of a plug-in. It is not registered here. Pass its file with --plugin "
+            "FILE, install its package, or import it first."
+        )
+    if digest_backbone(name) != digest:
+        warnings.warn(f"The source of the backbone {name!r} has changed since the run.", stacklevel=3)
+
+
+def build_registered(name: str, backbone: Backbone, shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:
+    """Build a user's own network, and measure the width of its codes."""
+    try:
+        net = backbone.make(shape, **({"pretrained": True} if pretrained else {}))
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            training, codes = net.training, net.eval()(torch.zeros(2, *shape))
+        net.train(training)
+    except Exception as error:  # a user's own function may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"Expected a backbone for samples of shape {shape}. {name} fails ({reason}).") from error
+    if not isinstance(codes, Tensor) or codes.ndim != 2 or len(codes) != 2:
+        found = f"a tensor of shape {tuple(codes.shape)}" if isinstance(codes, Tensor) else type(codes).__name__
+        raise UserError(
+            f"Expected codes (n, d) from the backbone {name} for 2 samples. Found {found}. Pool and flatten."
+        )
+    return net, codes.shape[1]
+
+
+@cache
+def _load_plug_ins() -> dict[str, str]:
+    """Register the backbones of other packages, with a warning for each that fails; returns these by name."""
+
+    def add(name: str, make: Make) -> None:
+        if name not in _REGISTRY or _REGISTRY[name].make is not make:  # it may have registered itself
+            register_backbone(name)(make)
+
+    return load_group(GROUP, add)
+
+
+def _import_backbone(name: str) -> Backbone:
+    """Import `package.module:function`, with its preprocessing if it is registered, too."""
+    module, _, function = name.partition(":")
+    try:
+        make = getattr(import_module(module), function)
+    except Exception as error:  # the module may raise anything
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UserError(
+            f"Expected a function that makes a backbone, as package.module:function. {name} cannot be imported "
+            f"({reason}). Install its package, or pass its file with --plugin FILE."
+        ) from error
+    return next((each for each in _REGISTRY.values() if each.make is make), Backbone(make))
