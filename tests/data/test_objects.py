@@ -22,6 +22,7 @@ RNG = np.random.default_rng(0)
 Y = np.arange(60) % 2
 DOMAIN = np.arange(60) // 20
 FEATURES = RNG.normal(size=(60, 5)) + Y[:, None]
+SIGNALS = RNG.normal(size=(60, 2, 40))
 IMAGES = RNG.integers(0, 256, size=(60, 3, 16, 16), dtype=np.uint8)
 
 
@@ -48,7 +49,7 @@ def spec(**fields: Any) -> RunSpec:
     return RunSpec(dataset="scans", **{**usual, **fields})
 
 
-@pytest.mark.parametrize("x", [FEATURES, IMAGES], ids=["features", "images"])
+@pytest.mark.parametrize("x", [FEATURES, IMAGES, SIGNALS], ids=["features", "images", "signals"])
 def test_arrays_and_objects_give_equal_records(x: Any, tmp_path: Path) -> None:
     names = np.array(DOMAINS)[DOMAIN]
     data = (

@@ -192,6 +192,8 @@ def test_preprocessing_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, how in (("a.b", {}), ("mine", {"mean": (0.5,)}), ("mine", {"mean": (0.5,), "std": (0.0,)})):
         with pytest.raises(UserError):
             register_backbone(name, **how)
+    with pytest.raises(UserError, match="registered already"):
+        register_backbone("small_cnn")(unpooled)
     register_backbone("mine")(unpooled)
     with pytest.raises(UserError, match="--pretrained"):
         build_featurizer("mine", (3, 16, 16), pretrained=True)

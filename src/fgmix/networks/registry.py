@@ -58,6 +58,8 @@ def register_backbone(name: str, **preprocessing: Any) -> Callable[[M], M]:
     (0.5,)
     >>> del _REGISTRY["flat"]
     """
+    from fgmix.networks.names import OWN_BACKBONES  # which imports this module
+
     if not isinstance(name, str) or not name.strip() or {*name} & {*":./ "}:
         raise bad_value("name", "a name without blanks, dots and colons", name)
     mean, std = (tuple(map(float, preprocessing.get(each) or ())) for each in ("mean", "std"))
@@ -67,7 +69,7 @@ def register_backbone(name: str, **preprocessing: Any) -> Callable[[M], M]:
     def add(make: M) -> M:
         if not callable(make):
             raise bad_value("make", "a function of input_shape", make)
-        if name in _REGISTRY and _REGISTRY[name].make.__module__ != make.__module__:
+        if name in OWN_BACKBONES or (name in _REGISTRY and _REGISTRY[name].make.__module__ != make.__module__):
             raise UserError(f"Backbone {name!r} is registered already. Choose another name.")
         _REGISTRY[name] = Backbone(make, **{**preprocessing, "mean": mean, "std": std})
         return make

@@ -252,8 +252,8 @@ def _normalise_within(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
     if len(shape) != 3 or shape[0] != len(expected.mean) or low < 0 or high > 1:
         raise UserError(
             f"Expected images of {len(expected.mean)} channels, as uint8 or as floats in [0, 1], for {backbone}, which "
-            f"expects them normalised. Found arrays {shape} with values from {low:g} to {high:g}. Rescale them, or pass "
-            "--standardize."
+            f"expects them normalised. Found arrays {shape} with values from {low:g} to {high:g}. Rescale them, or "
+            "pass --standardize."
         )
     return {"mean": expected.mean, "std": expected.std}
 
