@@ -58,6 +58,10 @@ class ImageInputs(Inputs):
         pixels = crop_and_resize(images, boxes, self.size, self.normalisation.interpolation)
         return HostImages(torch.from_numpy(pixels), groups, self.normalisation)
 
+    @property
+    def augmentation(self) -> str:
+        return "domainbed"
+
     def normalise(self, normalisation: Normalisation) -> ImageInputs:
         return replace(self, normalisation=normalisation)
 

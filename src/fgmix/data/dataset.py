@@ -61,6 +61,11 @@ class Inputs(ABC):
         return self.prepare(indices).finish()
 
     @property
+    def augmentation(self) -> str:
+        """How samples are augmented in training by default."""
+        return "none"
+
+    @property
     def value_range(self) -> tuple[float, float]:
         """The smallest and the largest value of clean samples before normalisation."""
         return 0.0, 1.0

@@ -202,6 +202,10 @@ class SampleInputs(ArrayInputs):
 
     augment: Augment | None = None
 
+    @property
+    def augmentation(self) -> str:
+        return "none" if self.augment is None else "transform of the dataset"
+
     def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> HostArray:
         if self.augment is None or generator is None:
             return super().prepare(indices)

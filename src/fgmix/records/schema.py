@@ -109,6 +109,10 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
         About("number of classes per batch (class-aware sampling); 0 samples uniformly; default: as needed", "Data"),
     ] = None
     skip_unreadable: Annotated[bool, About("leave out images that cannot be decoded", "Data")] = False
+    augment: Annotated[
+        str,
+        About("domainbed, flips, none, or module:function of samples and a generator; default: the dataset's", "Data"),
+    ] = ""
     standardize: Annotated[
         bool | None,
         About("scale features or channels to mean 0 and variance 1; default for features and signals", "Data"),
@@ -195,6 +199,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
         interpolation: how images are resized; empty if they are not.
         code_size: number of features of a frozen backbone; 0 if the backbone is trained.
         tail: standard deviations beyond which standardised features are damped; 0 if they are not.
+        augment_code: digest of the code of a user's augmentation; empty for others.
     """
 
     classes_per_batch: Count = 0
@@ -218,6 +223,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
     interpolation: Literal["", "bilinear", "bicubic"] = ""
     code_size: int = 0
     tail: float = 0.0  # for records made before it
+    augment_code: str = ""
 
     def __post_init__(self) -> None:
         # msgspec checks what it decodes, but not what is made by hand. Here it checks both: 5 µs of a record's 300.
@@ -422,9 +428,9 @@ def to_plain(value: Struct) -> dict[str, Any]:
         for name in ("code", "cost"):
             if not plain[name]:
                 del plain[name]  # so that records made before it do not change
-    elif isinstance(value, ResolvedSpec):
-        for name in ("tail", "backbone_digest"):
-            if not plain[name]:
+    elif isinstance(value, RunSpec):
+        for name in ("tail", "backbone_digest", "augment", "augment_code"):
+            if not plain.get(name, True):
                 del plain[name]  # so that names of runs made before it do not change
     return plain
 

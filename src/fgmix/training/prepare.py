@@ -19,6 +19,7 @@ from fgmix.data.activations import ActivationCache
 from fgmix.data.loading import BatchSource, deliver
 from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler, sampling_weights
 from fgmix.data.standardisation import Standardisation, fit_standardisation, standardise
+from fgmix.data.transforms import transform_dataset
 from fgmix.errors import UserError, bad_value
 from fgmix.networks import Featurizer, build_classifier, build_featurizer
 from fgmix.networks.parts import Front, split_network
@@ -109,10 +110,10 @@ def split_and_standardise(spec: ResolvedSpec, dataset: DomainDataset) -> Prepare
     """Prepare a run on samples as its network sees them."""
     splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
     if not spec.standardize:
-        return PreparedRun(spec, dataset, splits)
+        return PreparedRun(spec, transform_dataset(dataset, spec.augment), splits)
     sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
     standard = fit_standardisation(((domain, splits[domain.name].train) for domain in sources), spec.tail)
-    return PreparedRun(spec, standardise(dataset, standard), splits, standard)
+    return PreparedRun(spec, transform_dataset(standardise(dataset, standard), spec.augment), splits, standard)
 
 
 def _normalise(spec: ResolvedSpec, dataset: DomainDataset) -> DomainDataset:

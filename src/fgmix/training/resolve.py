@@ -13,6 +13,7 @@ from fgmix.data import DomainDataset
 from fgmix.data.dataset import fingerprint_of
 from fgmix.data.sampling import MOST_MISSED, choose_classes_per_batch, class_shares
 from fgmix.data.standardisation import TAIL
+from fgmix.data.transforms import digest_transform, find_transform
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.networks import build_featurizer
 from fgmix.networks.names import (
@@ -67,6 +68,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "classes_per_batch": _resolve_classes_per_batch(spec, dataset, algorithm, config, batch_size),
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
         "standardize": standardize,
+        **_resolve_augment(spec, dataset),
         "tail": TAIL if standardize and kind == "features" else 0.0,
         **network,
     }
@@ -187,6 +189,21 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
     if (spec.classes_per_batch or 0) > len(dataset.classes):
         should = f"at most {len(dataset.classes)}, the number of classes of {dataset.name}"
         raise bad_value("classes_per_batch", should, spec.classes_per_batch)
+
+
+def _resolve_augment(spec: RunSpec, dataset: DomainDataset) -> dict[str, str]:
+    """Resolve the augmentation: empty for that of the dataset, which records of earlier versions have."""
+    own, given = dataset.domains[0].inputs.augmentation, spec.augment
+    if given in ("", own):
+        return {"augment": "", "augment_code": ""}
+    if spec.on_activations:
+        raise bad_value("augment", "left out with --frozen and --views: augmented views are DomainBed's", given)
+    if given == "domainbed":
+        raise bad_value("augment", f"flips, none or module:function for {dataset.name}: it has no image files", given)
+    if given == "flips" and len(dataset.input_shape) != 3:
+        raise bad_value("augment", f"none or module:function for {dataset.name}: only images can be flipped", given)
+    find_transform(given)  # raises an error if there is none
+    return {"augment": given, "augment_code": digest_transform(given)}
 
 
 def _standardises(spec: RunSpec, dataset: DomainDataset) -> bool:
