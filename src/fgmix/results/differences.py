@@ -57,7 +57,7 @@ def comparison_table(comparisons: Sequence[Comparison], labels: Labels) -> Table
     parts = [
         f"Difference from {name} in percentage points, paired by trial and test domain: the mean over test domains",
         f"In brackets its {COVERAGE} t interval for these test domains (with other trials)",
-        f"New domain: the {COVERAGE} t interval for a new test domain drawn like these",
+        f"New domain: the {COVERAGE} t interval for the expected difference on a new test domain drawn like these",
         "Intervals are not corrected for the number of rows",
         "p: Wilcoxon's signed-rank test. Holm: corrected for all rows that are tested",
         f"Detectable: the difference that as many pairs with this spread find with {100 * POWER:g} % power",

@@ -8,9 +8,9 @@ d̄_t = mean_i d_{t,i}:
     new domains      m ± t_{k−1} · sd_t(d̄_t) / √k
 
 The first treats the test domains as fixed: it says how m would vary with other trials (splits, seeds) on them. The
-second treats them as drawn from a population of domains: it says where the mean difference on a new domain of that
-population lies, and four domains make it wide whatever the number of trials. The first needs a domain with two trials,
-the second needs two domains.
+second treats them as drawn from a population of domains: it is about the expected difference on a new domain of that
+population, and four domains make it wide whatever the number of trials. A single new domain may lie outside of it. The
+first needs a domain with two trials, the second needs two domains.
 
 Student, "The probable error of a mean", 1908, https://doi.org/10.1093/biomet/6.1.1.
 """

@@ -1,0 +1,66 @@
+"""Compare training the last stage on cached activations with training the whole network: accuracy and CPU time.
+
+    python benchmarks/studies/freeze_views.py PACS [STEPS] [DOMAIN]
+
+ERM with EfficientNet-Lite0 at 224 px, one thread: the whole network; all but the last stage frozen, with every image
+augmented anew; the same with `--views 8`. Activations that are not in the cache are computed first, and timed apart.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fgmix.records.schema import RunSpec
+from fgmix.training.loop import train_prepared
+from fgmix.training.prepare import PreparedRun, build_algorithm, build_source, prepare
+
+WAYS: dict[str, dict[str, Any]] = {
+    "whole network": {},
+    "`--freeze blocks.5`": {"freeze": "blocks.5"},
+    "`--freeze blocks.5 --views 8`": {"freeze": "blocks.5", "views": 8},
+}
+COMMON: dict[str, Any] = {
+    "algorithm": "erm",
+    "settings": {"lr": 1e-4},
+    "backbone": "tf_efficientnet_lite0.package",
+    "image_size": 224,
+    "averaging": "none",
+    "keep": "none",
+}
+TIMED = 5  # steps, after one for warm-up
+
+
+def measure(folder: str, steps: int, domain: str, options: dict[str, Any]) -> tuple[float, float, float]:
+    """Train in one way; return the accuracy (%), the CPU seconds of the preparation and those of a step."""
+    about = {"test_domains": (domain,), "steps": steps, "eval_every": steps}
+    begun = time.process_time()
+    run = prepare(RunSpec(dataset=folder, **about, **COMMON, **options), device="cpu")
+    prepared = time.process_time() - begun
+    with tempfile.TemporaryDirectory() as out:
+        record = train_prepared(run, Path(out), device="cpu")
+    return 100 * record.test_accuracy(), prepared, time_step(run)
+
+
+def time_step(run: PreparedRun) -> float:
+    """Measure the CPU seconds of a step, its batch included."""
+    algorithm, source = build_algorithm(run).train(), build_source(run)
+    algorithm.step(source.at(0))
+    begun = time.process_time()
+    for step in range(1, TIMED + 1):
+        algorithm.step(source.at(step))
+    return (time.process_time() - begun) / TIMED
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    folder, steps, domain = (sys.argv[1:] + ["100", "sketch"][len(sys.argv) - 2 :])[:3]
+    print("| ERM | accuracy (%) | preparation (CPU) | step (CPU) |\n| --- | ---: | ---: | ---: |")
+    for name, options in WAYS.items():
+        accuracy, before, step = measure(folder, int(steps), domain, options)
+        print(f"| {name} | {accuracy:.1f} | {before:.0f} s | {step:.2f} s |", flush=True)
