@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from algorithms.toys import toy_algorithm, toy_batches
-from fgmix.algorithms import Batches, create
+from fgmix.algorithms import Batches, create, ridg
 from fgmix.errors import UserError
 from reference.twin import Twin, assert_follows
 
@@ -33,14 +33,19 @@ class Bank:
         twin.descend(cross_entropy(twin.h(z), y) + ALPHA * penalty)
 
 
-def test_five_steps_are_the_authors() -> None:
+@pytest.mark.parametrize("cached", [0, ridg._CACHED])
+def test_five_steps_are_the_authors(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the classes of the batch one by one, as where R̄ is large, and with all at once."""
+    monkeypatch.setattr(ridg, "_CACHED", cached)
     bank = Bank()
     assert_follows(
         "ridg", lambda twin, batches, _: bank.step(twin, batches, range(4)), steps=5, alpha=ALPHA, momentum=M
     )
 
 
-def test_a_class_that_is_missing_keeps_its_rationale() -> None:
+@pytest.mark.parametrize("cached", [0, ridg._CACHED])
+def test_a_class_that_is_missing_keeps_its_rationale(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridg, "_CACHED", cached)
     algorithm = toy_algorithm("ridg", shape=(6,), momentum=1.0)
     few = [(x, y % 2) for x, y in toy_batches(shape=(6,))]
     algorithm.step(few)
@@ -65,3 +70,10 @@ def test_a_nonlinear_head_is_refused() -> None:
     head = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     with pytest.raises(UserError, match=r"expects a linear classifier.*Use --head linear"):
         create("ridg", featurizer=nn.Identity(), classifier=head, n_domains=2)
+
+
+def test_only_the_rationales_of_the_batch_are_read() -> None:
+    """With 60 classes R̄ is large: not-a-number in those of classes that the batch lacks has no effect."""
+    algorithm = create("ridg", featurizer=nn.Linear(6, 40), classifier=nn.Linear(40, 60), n_domains=3)
+    algorithm.rationales[4:] = torch.nan
+    assert algorithm.step(toy_batches(shape=(6,)))["loss"].isfinite()

@@ -9,6 +9,8 @@ from fgmix.algorithms._config import BaseConfig, log_uniform, search
 from fgmix.algorithms._registry import register
 from fgmix.errors import UserError
 
+_CACHED = 2**17  # elements of R̄ that are processed at a time on a CPU, 512 kB in float32
+
 
 @register("ridg")
 class RIDG(Algorithm):
@@ -62,18 +64,54 @@ class RIDG(Algorithm):
         z: Tensor = self.featurizer(x)
         risk = cross_entropy(self.classifier(z), y)
         W: Tensor = self.classifier.weight  # type: ignore[assignment]
-        R = W * z.to(W.dtype)[:, None]  # (n, C, d)
-        n_c = torch.zeros(len(W), dtype=W.dtype, device=W.device).index_add_(
-            0, y, torch.ones_like(z[:, 0], dtype=W.dtype)
-        )
-        self._remember(R.detach(), y, n_c)
-        apart = (R - self.rationales[y]).square().sum(2).mean(1)  # (n,)
-        variance = (apart / n_c[y]).sum()
+        z = z.to(W.dtype)
+        classes, of = self._visit(y)
+        n_c = z.new_zeros(len(classes)).index_add(0, of, torch.ones_like(z[:, 0]))
+        z_c = z.new_zeros(len(classes), z.shape[1]).index_add(0, of, z) / n_c.clamp_min(1).unsqueeze(1)
+        # mean_i ‖W ∘ z_i − R̄_c‖² = ‖W ∘ z_c − R̄_c‖² + mean_i ‖W ∘ (z_i − z_c)‖², with z_c the mean code of the class.
+        spread = ((z - z_c[of]).square() / n_c[of].unsqueeze(1)).sum(0)  # (d,)
+        within = (W.square() * spread).sum()
+        variance = (self._move_means(classes, W, z_c, n_c > 0) + within) / len(W)
         return {"loss": risk + self.config.alpha * variance, "risk": risk, "variance": variance}
 
-    def _remember(self, R: Tensor, y: Tensor, n_c: Tensor) -> None:
-        """Update R̄_c of the classes in the batch, from R (n, C, d), labels y (n,) and samples per class n_c (C,)."""
-        means = torch.zeros_like(self.rationales).index_add_(0, y, R) / n_c.clamp_min(1)[:, None, None]
-        m = torch.where(self.seen, self.config.momentum, 1.0).to(R.dtype) * (n_c > 0)
-        self.rationales = torch.lerp(self.rationales, means, m[:, None, None])
-        self.seen = self.seen | (n_c > 0)
+    def _visit(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the classes whose R̄_c are processed, and the position of each label among them.
+
+        Those of the batch, or all if R̄ is small or on a GPU, where counting classes would synchronise.
+        """
+        if y.is_cpu and self.rationales.numel() > _CACHED:
+            classes, position = y.unique(return_inverse=True)
+            return classes, position
+        return torch.arange(len(self.seen), device=y.device), y
+
+    def _move_means(self, classes: Tensor, W: Tensor, z_c: Tensor, present: Tensor) -> Tensor:
+        """Update R̄_c and return Σ_c ‖W ∘ z_c − R̄_c‖² after the update, differentiable in W and z_c.
+
+        R̄_c + m (W ∘ z_c − R̄_c) leaves the difference (1 − m)(W ∘ z_c − R̄_c): one pass over R̄_c serves the update, the
+        distance and its gradient.
+
+        Args:
+            classes: of `_visit`, (v,): all, or some that are processed one by one, so that R̄_c stays in the cache.
+            W: weight of the classifier (C, d).
+            z_c: mean codes of these classes (v, d).
+            present: which of them are in the batch (v,).
+        """
+        m = torch.where(self.seen[classes], self.config.momentum, 1.0).to(W.dtype) * present
+        left = (1 - m) * present
+        with torch.no_grad():
+            shares, z, z_left = m.view(-1, 1, 1), z_c.unsqueeze(1), (left.unsqueeze(1) * z_c).unsqueeze(1)
+            every = len(classes) == len(self.seen)
+            visits = [(slice(None),) * 2] if every else [(slice(i, i + 1), c) for i, c in enumerate(classes.tolist())]
+            squares, W_gradient, z_gradient = torch.zeros_like(m), torch.zeros_like(W), torch.zeros_like(z_c)
+            for v, c in visits:
+                R = self.rationales[c].view(-1, *W.shape)
+                apart = torch.addcmul(R, W, z[v], value=-1)  # R̄_c − W ∘ z_c
+                R.addcmul_(apart, shares[v], value=-1)
+                squares[v] = apart.square().sum((1, 2))
+                z_gradient[v] = (apart * W).sum(1)
+                W_gradient += (apart * z_left[v]).sum(0)
+            self.seen[classes] |= present
+        # Both products are zero and add the gradients.
+        through_W = (-2 * W_gradient * (W - W.detach())).sum()
+        through_z = (-2 * left.unsqueeze(1) * z_gradient * (z_c - z_c.detach())).sum()
+        return (left.square() * squares).sum() + through_W + through_z
