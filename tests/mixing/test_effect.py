@@ -68,7 +68,7 @@ def test_weights_in_the_order_of_the_margins(order: int, expected: float) -> Non
     head.weight.data.copy_(torch.eye(2))
     z, y = torch.tensor([[3.0, 0.0], [2.0, 0.0], [1.0, 0.0]]), torch.zeros(3, dtype=torch.long)
     weights = order * torch.tensor([[0.9, 0.3, -0.2]])
-    found = measure_effect(head, (z[:1], y[:1]), (z, y), torch.arange(3).unsqueeze(0), weights)
+    found = measure_effect(head, (z[:1], y[:1]), (z, y), head(z), torch.arange(3).unsqueeze(0), weights)
     assert found["margin_correlation"] == expected
     assert found["mixed_margin"] == 3
 
@@ -77,5 +77,5 @@ def test_a_classifier_without_a_gradient_has_no_ratio() -> None:
     head = nn.Linear(1, 2)
     head.weight.data.copy_(torch.tensor([[1e4], [-1e4]]))
     z, y = torch.ones(2, 1), torch.zeros(2, dtype=torch.long)
-    found = measure_effect(head, (z[:1], y[:1]), (z, y), torch.tensor([[0, 1]]), torch.tensor([[0.5, 0.5]]))
+    found = measure_effect(head, (z[:1], y[:1]), (z, y), head(z), torch.tensor([[0, 1]]), torch.tensor([[0.5, 0.5]]))
     assert found["gradient_ratio"] == 0

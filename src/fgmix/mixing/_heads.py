@@ -25,7 +25,9 @@ def linear_head(classifier: nn.Module) -> nn.Linear | None:
 
 def block_sizes(classifier: nn.Module) -> list[int]:
     """Return the number of elements of each parameter tensor of φ, in the order of `parameters()`; they add up to P."""
-    return [p.numel() for p in unwrap(classifier).parameters()]
+    head = linear_head(classifier)  # its two are known without a walk over modules
+    tensors = unwrap(classifier).parameters() if head is None else (head.weight, head.bias)
+    return [p.numel() for p in tensors if p is not None]
 
 
 def frozen_parameters(head: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -16,7 +16,12 @@ METRICS = ("mixed_loss", "mixed_margin", "gradient_ratio", "margin_correlation")
 
 @torch.no_grad()
 def measure_effect(
-    classifier: nn.Module, mixed: tuple[Tensor, Tensor], batch: tuple[Tensor, Tensor], index: Tensor, weights: Tensor
+    classifier: nn.Module,
+    mixed: tuple[Tensor, Tensor],
+    batch: tuple[Tensor, Tensor],
+    logits: Tensor,
+    index: Tensor,
+    weights: Tensor,
 ) -> dict[str, Tensor]:
     """Measure mixed codes against the codes of the batch that they are mixed from, as detached scalars:
 
@@ -29,12 +34,14 @@ def measure_effect(
         classifier: h_φ, in evaluation mode.
         mixed: mixed codes (n, d) and their classes (n,).
         batch: codes (N, d) and classes (N,) of the whole batch.
+        logits: of the batch (N, C).
         index: members of the tuples, indices into the batch (n, k).
         weights: ã of the members (n, k).
     """
     (z_mix, y_mix), (z, y) = mixed, batch
-    logits_mix, logits = logits_of(classifier, torch.cat([z_mix, z])).split([len(z_mix), len(z)])
-    gradient, reference = (mean_gradient_norm(classifier, *codes) for codes in (mixed, batch))
+    logits_mix = logits_of(classifier, z_mix)
+    gradient = mean_gradient_norm(classifier, z_mix, y_mix, logits_mix)
+    reference = mean_gradient_norm(classifier, z, y, logits)
     values = (
         cross_entropy(logits_mix, y_mix),
         logit_margins(logits_mix, y_mix).mean(),

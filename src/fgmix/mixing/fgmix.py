@@ -12,9 +12,9 @@ from torch.optim import Adam
 
 from fgmix.errors import UserError
 from fgmix.mixing._checks import check_batch, check_head
-from fgmix.mixing._heads import block_sizes
+from fgmix.mixing._heads import block_sizes, logits_of
 from fgmix.mixing.effect import METRICS, measure_effect
-from fgmix.mixing.flatness import flat_loss, measure_noise, relative_gamma
+from fgmix.mixing.flatness import flat_loss, logit_margins, measure_noise, relative_gamma
 from fgmix.mixing.prior import Discriminator, Prior
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients, cosine_scores
 from fgmix.mixing.tuples import IGNORED, distinct_samples, draw_tuples
@@ -156,7 +156,7 @@ class FGMix(nn.Module):
         check_batch(z, y, domains, classifier, self.code_size)
         # In the precision of the policy's parameters: bfloat16 is too coarse for squared differences of losses.
         with torch.autocast(z.device.type, enabled=False):
-            buffers = [buffer.clone() for buffer in self.buffers()]
+            buffers = [buffer.clone() for buffer in self._moving_buffers()]
             if self.training:
                 self.observe(z)
             index, labels = draw_tuples(y, domains, self.n, self.domains_per_tuple, generator)
@@ -175,9 +175,9 @@ class FGMix(nn.Module):
             z_mix = A.detach() @ live
 
             whole, classes = (z.detach().to(self.lam.dtype), y), labels.clamp(min=0)
-            policy_loss, discriminator_loss, terms = self._losses(
-                A, codes, classes, shared, whole, classifier, generator
-            )
+            logits = logits_of(classifier, whole[0])
+            distance = self._distance(whole[0], logit_margins(logits, y), shared, classifier)
+            policy_loss, discriminator_loss, terms = self._losses(A, codes, classes, distance, classifier, generator)
             metrics = {
                 **seen,
                 **terms,
@@ -185,7 +185,7 @@ class FGMix(nn.Module):
                 "extrapolated": extrapolated_share(a_tilde.detach()),
                 "mixed": torch.full_like(self.lam, len(labels)),
                 "entropy": entropy(a.detach()),
-                **measure_effect(classifier, (z_mix.detach(), classes), whole, index, a_tilde.detach()),
+                **measure_effect(classifier, (z_mix.detach(), classes), whole, logits, index, a_tilde.detach()),
             }
             mixed = Mixed(z_mix.to(z.dtype), labels, policy_loss, discriminator_loss, metrics, a_tilde.detach())
             return self._settle(mixed, shared, A, z, buffers)
@@ -198,7 +198,7 @@ class FGMix(nn.Module):
             shared: whether there is a class to mix; if not, only the prior changes.
             A: mixing weights (n, m), through which the gradients of both terms of the policy loss pass.
             z: the codes of the batch.
-            buffers: copies of this module's buffers before the call.
+            buffers: copies of `_moving_buffers` before the call.
         """
         finite = _finite([z, mixed.z, mixed.policy_loss, mixed.discriminator_loss])
         fine = finite & shared
@@ -209,7 +209,7 @@ class FGMix(nn.Module):
         )
         updated = self._update(policy_loss + discriminator_loss, fine)
         finite = torch.where(shared, updated, finite)
-        for buffer, before in zip(self.buffers(), buffers):
+        for buffer, before in zip(self._moving_buffers(), buffers):
             buffer.copy_(torch.where(finite, buffer, before))
         return Mixed(
             torch.where(updated, mixed.z, 0),
@@ -219,6 +219,10 @@ class FGMix(nn.Module):
             self._mask(mixed.metrics, updated, finite),
             mixed.weights,
         )
+
+    def _moving_buffers(self) -> list[Tensor]:
+        """Return the buffers that a call changes."""
+        return [self.gamma] if self.prior is None else [self.gamma, self.prior.mean, self.prior.var, self.prior.batches]
 
     def observe(self, z: Tensor) -> None:
         """Update the prior's averages with codes, in steps that do not mix yet; a call in training mode does so too."""
@@ -243,7 +247,8 @@ class FGMix(nn.Module):
     def _mask(self, metrics: dict[str, Tensor], fine: Tensor, finite: Tensor) -> dict[str, Tensor]:
         """Return the metrics of a batch if it is fine, else those of a step that mixes nothing; with `skipped` set."""
         idle = {**self.idle_metrics(), "skipped": (~finite).to(self.lam.dtype)}
-        return {name: torch.where(fine, metrics.get(name, value), value) for name, value in idle.items()}
+        found = torch.stack([metrics.get(name, value) for name, value in idle.items()])
+        return dict(zip(idle, torch.where(fine, found, torch.stack(list(idle.values()))).unbind()))
 
     def _input_sizes(self, classifier: nn.Module | int) -> list[int]:
         """Return block sizes of the inputs of A_ω."""
@@ -282,8 +287,7 @@ class FGMix(nn.Module):
         A: Tensor,
         z: Tensor,
         y: Tensor,
-        shared: Tensor,
-        whole: tuple[Tensor, Tensor],
+        distance: tuple[Tensor, Tensor],
         classifier: nn.Module,
         generator: torch.Generator | None,
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -293,14 +297,13 @@ class FGMix(nn.Module):
             A: mixing weights (n, m).
             z: codes that are mixed (m, d), constants.
             y: classes of the mixed codes (n,).
-            shared: whether there is a class to mix.
-            whole: codes (N, d) and classes (N,) of the whole batch.
+            distance: γ, and the noise of the logits at γ over the margin.
             classifier: h_φ.
             generator: on the device of z.
         """
         if self.compatibility is None:
             return _zero_loss(z), _zero_loss(z), {}
-        gamma, noise_to_margin = self._distance(*whole, shared, classifier)
+        gamma, noise_to_margin = distance
         flat = flat_loss(classifier, A, z, y, gamma=gamma, directions=self.directions, generator=generator)
         terms = {"flat": flat.detach(), "noise_to_margin": noise_to_margin}
         if self.discriminator is None or self.prior is None:
@@ -311,9 +314,14 @@ class FGMix(nn.Module):
         policy = (1 - self.alpha) * flat + self.alpha * adv
         return policy, disc, {**terms, "adv": adv.detach(), "disc": disc.detach()}
 
-    def _distance(self, z: Tensor, y: Tensor, shared: Tensor, classifier: nn.Module) -> tuple[Tensor, Tensor]:
-        """Return γ, set now if not yet, and the median noise of the logits at γ over the median margin of the batch."""
-        noise, margin = measure_noise(classifier, z, y)
+    def _distance(self, z: Tensor, margins: Tensor, shared: Tensor, classifier: nn.Module) -> tuple[Tensor, Tensor]:
+        """Return γ, set now if not yet, and the median noise of the logits at γ over the median margin of the batch.
+
+        Nothing is set, and both are 0, for weights that are not learned.
+        """
+        if self.compatibility is None:
+            return torch.zeros_like(self.gamma), torch.zeros_like(self.gamma)
+        noise, margin = measure_noise(classifier, z, margins)
         relative = relative_gamma(noise, margin, sum(block_sizes(classifier)))
         gamma = torch.where(self.gamma > 0, self.gamma, relative)  # no `if`, which would synchronise with the device
         if self.training:

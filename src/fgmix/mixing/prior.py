@@ -67,11 +67,15 @@ class Discriminator(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Compute the log-odds (n,) of codes (n, d)."""
-        return _log_odds(z, *self.parameters())
+        return _log_odds(z, *self._weights())
+
+    def _weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return `parameters()`, without a walk over modules."""
+        return self.first.weight, self.first.bias, self.second.weight, self.second.bias
 
     def adversarial_loss(self, z_mix: Tensor) -> Tensor:
         """Compute mean log(1 − d(z_mix)), minimised by the policy; the parameters of d are constants here."""
-        return logsigmoid(-_log_odds(z_mix, *(p.detach() for p in self.parameters()))).mean()
+        return logsigmoid(-_log_odds(z_mix, *(p.detach() for p in self._weights()))).mean()
 
     def discriminator_loss(self, z_prior: Tensor, z_mix: Tensor) -> Tensor:
         """Compute −mean [log d(ẑ) + log(1 − d(z_mix))], minimised by d; as many ẑ as z_mix, both constants here."""

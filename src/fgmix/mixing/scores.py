@@ -81,10 +81,6 @@ class LinearGradients:
     def norms(self) -> Tensor:
         return _norm(self.delta) * _norm(self._code())
 
-    def mean(self) -> Tensor:
-        """Compute the mean gradient, as a matrix (C, d + 1); (C, d) without a bias."""
-        return self.delta.T @ self._code() / len(self.delta)
-
     def normalise(self) -> LinearGradients:
         rms = self.norms() / math.sqrt(self.delta.shape[1] * (self.z.shape[1] + self.bias))
         return LinearGradients(self.delta / rms, self.z, self.bias)
@@ -128,24 +124,34 @@ def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors
     head = linear_head(classifier)
     if head is None:
         return _functional_gradients(unwrap(classifier), z, y)
-    others = torch.softmax(linear_logits(head, z), 1).scatter(1, y.unsqueeze(1), 0.0)
+    return LinearGradients(_residuals(linear_logits(head, z), y), z, head.bias is not None)
+
+
+def _residuals(logits: Tensor, y: Tensor) -> Tensor:
+    """Compute δ = softmax − onehot (m, C) of logits (m, C)."""
+    true = y.unsqueeze(1)
+    others = torch.softmax(logits, 1).scatter_(1, true, 0.0)
     # δ_y = −Σ_{c≠y} p_c rather than p_y − 1, which rounds to 0 for a well-fitted sample.
-    delta = others.scatter(1, y.unsqueeze(1), -others.sum(1, keepdim=True))
-    return LinearGradients(delta, z, head.bias is not None)
+    return others.scatter_(1, true, -others.sum(1, keepdim=True))
 
 
-def mean_gradient_norm(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
+def mean_gradient_norm(classifier: nn.Module, z: Tensor, y: Tensor, logits: Tensor) -> Tensor:
     """Compute ‖mean_i g_i‖, the norm of the gradient that the mean loss of codes (m, d) sends to the classifier.
+
+    The logits (m, C) of the codes are given, because callers need them, too; they are used for a linear head.
 
     >>> head, z, y = nn.Linear(5, 3), torch.randn(4, 5), torch.tensor([0, 1, 2, 0])
     >>> g = classifier_gradients(head, z, y)
-    >>> torch.allclose(mean_gradient_norm(head, z, y), g.dense().mean(0).norm(), atol=1e-6)
+    >>> torch.allclose(mean_gradient_norm(head, z, y, head(z)), g.dense().mean(0).norm(), atol=1e-6)
     True
     """
-    if linear_head(classifier) is not None:
-        g = classifier_gradients(classifier, z, y)
-        assert isinstance(g, LinearGradients)
-        return g.mean().square().sum().sqrt()
+    linear = linear_head(classifier)
+    if linear is not None:
+        delta = _residuals(logits.detach(), y)
+        norm: Tensor = torch.linalg.vector_norm(delta.T @ z.detach())
+        if linear.bias is not None:
+            norm = torch.hypot(norm, torch.linalg.vector_norm(delta.sum(0)))
+        return norm / len(delta)
     head = unwrap(classifier)
 
     def loss(parameters: dict[str, Tensor]) -> Tensor:
