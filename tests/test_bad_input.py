@@ -262,7 +262,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{sweep} --serve --port 99999": "--port",
         "{sweep} --serve --format csv": "--format",
         "{sweep} --explain scans erm": "--explain",
-        "{sweep} --explain scans ERM us": "'scans erm us'",
+        "{sweep} --explain scans ERN us": "'scans erm us'",
         "{sweep} --explain scans erm us --spread std": "--spread",
         "--from-domainbed {sweep}": "results.jsonl",
         "--from-domainbed {odd}/nowhere": "nowhere",
@@ -417,7 +417,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "plot results": {
         "{sweep} --baseline mars": "'mars'",
         "": "--from-domainbed",
-        "{sweep}": "--grid",
+        "{sweep} --kind sensitivity": "--grid",
         "{odd}/nowhere": "nowhere",
         "{sweep} --selection luck": "'luck'",
         "{odd}/nowhere.npz": "nowhere.npz",
@@ -489,6 +489,10 @@ def train(out: Any = "runs", device: Any = "cpu", dataset: Any = DATA, **changes
     return package.train(spec(**changes), out, dataset=dataset, device=device, progress=False)
 
 
+def sweep(bench: Workbench, **changes: Any) -> Any:
+    return package.Sweep(**{"datasets": bench.arrays, "algorithms": "erm", "trials": 1, "hparams": 1, **changes})
+
+
 def load_algorithm(bench: Workbench, *args: Any, **options: Any) -> Any:
     return package.load_algorithm(package.read_record(bench.erm), *args, **options)
 
@@ -552,6 +556,67 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: train(settings={"lr": NAN}), "`lr`"),
         (lambda _: train(settings={1: 2}), "'1'"),
         (lambda _: train(image_size=32), "`image_size`"),
+    ],
+    "Sweep": [
+        (lambda _: package.Sweep(datasets=3, algorithms="erm"), "`datasets`"),  # type: ignore[arg-type]
+        (lambda _: package.Sweep(datasets="digits", algorithms=["erm", None]), "`algorithms`"),  # type: ignore[arg-type, list-item]
+        (lambda _: package.Sweep(datasets="digits", algorithms=[]), "an algorithm"),  # type: ignore[arg-type]
+        (lambda b: sweep(b, common={"step": 3}).run("out"), "'steps'"),
+        (lambda b: sweep(b, settings={"lamm": 3}).run("out"), "'lamm'"),
+        (lambda b: sweep(b, algorithms="emr").run("out"), "'erm'"),
+        (lambda b: sweep(b, test_domains="sea").run("out"), "sea"),
+        (lambda b: sweep(b).run("out", launcher="cloud"), "'cloud'"),
+        (lambda b: sweep(b).run("out", log=["paper"]), "'paper'"),
+        (lambda b: sweep(b).run(None), "`out`"),  # type: ignore[arg-type]
+        (lambda b: sweep(b, common={"steps": 0}).estimate(), "`steps`"),
+    ],
+    "read_runs": [
+        (lambda _: package.read_runs(), "--from-domainbed"),
+        (lambda _: package.read_runs(None), "`folders`"),  # type: ignore[arg-type]
+        (lambda _: package.read_runs("a\0b"), "`folders`"),
+        (lambda _: package.read_runs("nowhere"), "nowhere"),
+        (lambda _: package.read_runs(from_domainbed=3), "`from_domainbed`"),  # type: ignore[arg-type]
+        (lambda b: package.read_runs(b.sweep, b.sweep), "twice"),
+        (lambda b: package.read_runs(b.sweep, where={"step": 3}), "'steps'"),
+        (lambda b: package.read_runs(b.sweep, algorithms="emr"), "'erm'"),
+        (lambda b: package.read_runs(b.sweep).group("step"), "'steps'"),
+        (lambda b: package.read_runs(b.sweep).to_csv("/proc/x.csv"), "x.csv"),
+    ],
+    "read_status": [
+        (lambda _: package.read_status(None), "`out`"),  # type: ignore[arg-type]
+        (lambda _: package.read_status("nowhere"), "nowhere"),
+    ],
+    "select": [
+        (lambda _: package.select(3), "`runs`"),  # type: ignore[arg-type]
+        (lambda b: package.select([b.erm]), "`runs`"),  # type: ignore[list-item]
+        (lambda b: package.select(package.read_runs(b.sweep), "luck"), "'luck'"),  # type: ignore[arg-type]
+    ],
+    "compare": [
+        (lambda b: package.compare(package.read_runs(b.sweep)), "`selection`"),  # type: ignore[arg-type]
+        (lambda b: package.compare(package.select(package.read_runs(b.sweep)), "mars"), "'mars'"),
+        (lambda b: package.compare(package.select(package.read_runs(b.sweep)), margin=NAN), "`margin`"),
+    ],
+    "tabulate": [
+        (lambda _: package.tabulate(None), "`runs`"),  # type: ignore[arg-type]
+        (lambda b: package.tabulate(package.read_runs(b.sweep), spread="wide"), "'wide'"),  # type: ignore[arg-type]
+        (lambda b: package.tabulate(package.read_runs(b.sweep), baseline="mars"), "'mars'"),
+        (lambda b: package.tabulate(package.read_runs(b.sweep)).to_text("docx"), "'docx'"),
+    ],
+    "write_report": [
+        (lambda _: package.write_report(3), "`runs`"),  # type: ignore[arg-type]
+        (lambda b: package.write_report(package.read_record(b.erm)), "Give out"),
+        (lambda b: package.write_report(package.read_runs(b.sweep), 3), "`out`"),  # type: ignore[arg-type]
+    ],
+    "plot": [
+        (lambda b: package.plot("domain", package.read_runs(b.sweep)), "'domains'"),
+        (lambda b: package.plot("shift", package.read_runs(b.sweep)), "plot_models"),
+        (lambda _: package.plot("domains", 3), "`runs`"),  # type: ignore[arg-type]
+    ],
+    "plot_models": [
+        (lambda b: package.plot_models("domains", b.erm), "'domains'"),
+        (lambda _: package.plot_models("shift", []), "finished run"),
+        (lambda _: package.plot_models("shift", "nowhere"), "nowhere"),
+        (lambda _: package.plot_models("shift", 3), "`runs`"),  # type: ignore[arg-type]
     ],
     "read_record": [
         (lambda _: package.read_record(None), "`path`"),  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fgmix.figures.plot import plot as plot
     from fgmix.mixing.fgmix import FGMix as FGMix
     from fgmix.networks.registry import register_backbone as register_backbone
+    from fgmix.records.plans import read_status as read_status
     from fgmix.records.schema import RunRecord as RunRecord
     from fgmix.records.schema import RunSpec as RunSpec
     from fgmix.records.store import read_record as read_record
@@ -56,6 +57,7 @@ _HOME = {
     "plot": "fgmix.figures.plot",
     "plot_models": "fgmix.figures.compute.plot",
     "read_record": "fgmix.records.store",
+    "read_status": "fgmix.records.plans",
     "read_runs": "fgmix.results.read",
     "register_backbone": "fgmix.networks.registry",
     "select": "fgmix.results.selection",

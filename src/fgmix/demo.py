@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 
 from fgmix.errors import MachineError, UserError
@@ -16,8 +15,6 @@ from fgmix.results.read import read_runs
 from fgmix.results.selection import select
 from fgmix.results.tables import dataset_table
 from fgmix.sweeps.design import Sweep
-from fgmix.sweeps.execute import run_sweeps
-from fgmix.sweeps.launchers.local import run_local
 
 ALGORITHMS = ("erm", "fgmix_a", "fgmix")
 SHOWN = "photo"  # the held-out domain that figures are drawn for: the hardest
@@ -44,7 +41,7 @@ def run_demo(out: Path, *, steps: int | None = None, fast: bool = False) -> Path
         common={"keep": "all", **(FAST if fast else {} if steps is None else {"steps": steps})},
     )
     # One core per run: for so small a network, two parallel runs are faster than two cores for each.
-    result = run_sweeps([sweep], out / "runs", partial(run_local, workers=os.cpu_count() or 1))
+    result = sweep.run(out / "runs", workers=os.cpu_count() or 1)
     if result.waiting:
         raise MachineError(result.stopped_by)
     if result.failed:

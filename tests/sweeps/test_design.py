@@ -11,13 +11,16 @@ import pytest
 from copying import replace
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
+from fgmix.records.plans import read_status
 from fgmix.records.schema import RunSpec
+from fgmix.results.read import read_runs
+from fgmix.sweeps import launchers
 from fgmix.sweeps.design import Sweep, plan
 from fgmix.sweeps.presets import get_preset
 from fgmix.training.resolve import resolve
 from fgmix.training.trunk import describe_trunk, find_shared_trunks
 from records.test_protocols import images
-from sweeps.toys import QUICK, make_data, toy_sweep
+from sweeps.toys import QUICK, Here, make_data, toy_sweep
 from training.killed_run import toy_data
 
 
@@ -137,3 +140,42 @@ def test_the_papers_designs_cost_at_most_half(preset_name: str, runs: int) -> No
 def test_runs_that_nothing_is_shared_with_have_no_trunk(data: str) -> None:
     assert {planned.trunk for planned in plan(toy_sweep(data, "erm", "coral"))} == {0}
     assert {planned.trunk for planned in plan(toy_sweep(data, "fgmix"))} == {0}
+
+
+def test_one_name_or_several_names_are_swept_over(data: str) -> None:
+    one = Sweep(datasets=Path(data), algorithms="erm", test_domains=["ct"])  # type: ignore[arg-type]
+    assert (one.datasets, one.algorithms, one.test_domains) == ((data,), ("erm",), ("ct",))
+
+
+def test_a_sweep_runs_what_is_missing(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, asked = Here(), dict[str, Any]()
+    monkeypatch.setattr(launchers, "make_launch", lambda name, **where: asked.update(where, launcher=name) or here)
+    sweep = toy_sweep(data, test_domains="ct", settings={"lr": "0.01"})
+    first = sweep.run(str(tmp_path), workers=2, progress=False)
+    assert repr(first) == "<1 runs done, 0 failed, 0 waiting>"
+    assert (asked["launcher"], asked["workers"]) == ("local", 2)
+    (record,) = read_runs(tmp_path)
+    assert record.spec.settings["lr"] == 0.01  # a text is parsed, as on the command line
+    assert sweep.run(tmp_path, progress=False) == first
+    replace(sweep, trials=2).run(tmp_path / "more", finished=read_runs(tmp_path), progress=False)
+    assert [name.split("-")[0] for name in here.ran] == ["scans", "scans"]  # trial 0 once, and trial 1
+    assert read_status(str(tmp_path)).left == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"common": {"step": 3}}, "Did you mean 'steps'"),
+        ({"common": {"steps": 0}}, "steps"),
+        ({"settings": {"lamm": 3}}, "setting of these algorithms 'lamm'"),
+        ({"grid": {"lr": (0.1, -1)}}, "lr"),
+    ],
+)
+def test_a_wrong_option_is_found_before_a_run_starts(
+    data: str, tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        toy_sweep(data, **fields).run(tmp_path / "out")
+    with pytest.raises(UserError, match="Did you mean 'slurm'"):
+        toy_sweep(data).run(tmp_path / "out", launcher="slurmm")
+    assert not (tmp_path / "out").exists()

@@ -17,7 +17,7 @@ from fgmix.figures.sensitivity import read_paper_sensitivity
 from fgmix.records.schema import RunRecord
 from fgmix.results.ranks import rank_rows
 from fgmix.results.report import Choices
-from fgmix.results.runs import Runs
+from fgmix.results.runs import Runs, as_runs
 from fgmix.results.selection import Rule, select
 from fgmix.results.statistics import BASELINE, check_baseline
 
@@ -89,7 +89,7 @@ class Plots(tuple[Plot, ...]):
 
 def plot(
     kind: str,
-    runs: Runs | Iterable[RunRecord],
+    runs: Runs | RunRecord | Iterable[RunRecord],
     *,
     rule: Rule = "training_domain",
     baseline: str = BASELINE,
@@ -109,8 +109,7 @@ def plot(
         if kind in {each.name for each in KINDS.values()}:
             raise UserError(f"Expected a figure from records. Found {kind!r}, which needs weights. Use plot_models.")
         raise unknown("kind of figure", kind, FROM_RECORDS)
-    read = runs if isinstance(runs, Runs) else Runs([*runs])
-    plots = Plots(_collect(kind, read, Choices(rule, published=published, baseline=baseline)))
+    plots = Plots(_collect(kind, as_runs(runs), Choices(rule, published=published, baseline=baseline)))
     if not plots:
         raise UserError(
             f"Expected runs that allow a figure{'' if kind == ALL else f' of the kind {kind}'}. Found none. Name the "

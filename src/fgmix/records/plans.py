@@ -16,7 +16,7 @@ from typing import Any, Literal
 from fgmix.errors import MachineError, UserError, to_user_error
 from fgmix.progress import format_duration
 from fgmix.records.digests import open_entry
-from fgmix.records.files import make_folder, read_bytes, read_json, read_lines, write_json
+from fgmix.records.files import check_path, make_folder, read_bytes, read_json, read_lines, write_json
 from fgmix.records.locks import is_held, is_held_elsewhere
 from fgmix.records.store import SPEC, RunFolder
 
@@ -189,14 +189,14 @@ class Status:
         return [*text, *running, *failed, *(f"waiting: {name}: {reason}" for name, reason in self.attempts.items())]
 
 
-def read_status(out: Path, before: Status | None = None) -> Status:
+def read_status(out: str | Path, before: Status | None = None) -> Status:
     """Read the status of a folder; runs that were finished in an earlier status are not read again.
 
     Args:
         out: the folder of sweeps, of one run of `fgmix train`, or of several such runs.
         before: an earlier status of the same folder.
     """
-    out, names = _list_runs(out)
+    out, names = _list_runs(check_path("out", out))
     states: dict[str, State] = {}
     errors: dict[str, str] = {}
     for name in names:

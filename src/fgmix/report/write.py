@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,29 +12,37 @@ from typing import Any
 import fgmix
 from fgmix.errors import UserError
 from fgmix.figures.kinds import describe, load_arrays
-from fgmix.records.files import make_folder, write_bytes
+from fgmix.records.files import check_path, make_folder, write_bytes
 from fgmix.records.plans import Status, read_status
+from fgmix.records.schema import RunRecord
 from fgmix.records.store import RECORD
 from fgmix.report.page import GENERATOR, Frame, Saved, Sources, render_page
 from fgmix.results.report import Choices
-from fgmix.results.runs import Runs
+from fgmix.results.runs import Runs, as_runs
 
 
-def write_report(runs: Runs, out: str | os.PathLike[str] | None = None, *, title: str = "", **shown: Any) -> Path:
+def write_report(
+    runs: Runs | RunRecord | Iterable[RunRecord],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    title: str = "",
+    **shown: Any,
+) -> Path:
     """Write the HTML report, and return its path. Figures are taken from the folders called figures below the runs'.
 
     Args:
-        runs: finished runs, as `read_runs` returns them.
+        runs: finished runs, as `read_runs` returns them, or records.
         out: the file, or its folder; by default report.html in the first folder of the runs.
         title: heading of the page; by default the names of the folders.
         shown: how results are selected and shown: the other arguments of `tabulate`.
     """
+    runs = as_runs(runs)
     places = [*runs.folders, *runs.from_domainbed]
     if out is None and not places:
         raise UserError(
             "Expected a path for the report of runs that were not read from a folder. Found none. Give out."
         )
-    path = Path(out) if out is not None else places[0].parent if places[0].is_file() else places[0]
+    path = check_path("out", out) if out is not None else places[0].parent if places[0].is_file() else places[0]
     if path.is_dir():
         path = path / "report.html"
     frame = Frame(

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from fgmix.errors import UserError, reason_of
+from fgmix.records.files import check_path
 from fgmix.records.plans import Plan, read_plans
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import RECORD, read_record, unpack
@@ -61,13 +62,12 @@ def read_runs(
         >>> read_runs("docs/records/pacs.records.xz", algorithms=["erm", "fgmix"])
         <60 runs of erm, fgmix on PACS>
     """
-    ours, theirs = _list_places(folders), _list_places(from_domainbed)
+    ours, theirs = _list_places("folders", folders), _list_places("from_domainbed", from_domainbed)
     if not ours and not theirs:
-        raise UserError("Expected a folder of runs, or a folder of DomainBed. Found neither. Name one.")
-    names = name_origins(ours, theirs)
+        raise UserError("Expected a folder of runs, or --from-domainbed with a folder. Found neither. Name one.")
+    names = name_origins(ours, theirs) if len(ours) + len(theirs) > 1 else [""]
     parts = [*(_read_folder(place, {} if known is None else known) for place in ours), *map(_read_domainbed, theirs)]
-    if len(parts) > 1:
-        parts = [_mark(part, name) for part, name in zip(parts, names)]
+    parts = [_mark(part, name) if name else part for part, name in zip(parts, names)]
     joined = Runs(
         [record for part in parts for record in part.records],
         [grid for part in parts for grid in part.grids],
@@ -84,8 +84,9 @@ def read_runs(
     return _mark_settings(kept)
 
 
-def _list_places(places: Place | Sequence[Place]) -> list[Path]:
-    return [Path(place) for place in ([places] if isinstance(places, str | os.PathLike) else places)]
+def _list_places(name: str, places: Any) -> list[Path]:
+    several = places if isinstance(places, list | tuple) else [places]
+    return [check_path(name, place) for place in several]
 
 
 def _mark_settings(runs: Runs) -> Runs:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from fgmix.errors import UserError, bad_value
+from fgmix.errors import UserError
 from fgmix.records.rows import Row
+from fgmix.records.schema import RunRecord
 from fgmix.results.costs import cost_table
 from fgmix.results.differences import comparison_table, mark_rows
 from fgmix.results.formats import Tables
@@ -16,9 +17,9 @@ from fgmix.results.other_metrics import metrics_tables
 from fgmix.results.paper_rows import add_paper_rows
 from fgmix.results.ranks import RANKS, Ranking, rank_rows, ranking_table, unranked_table
 from fgmix.results.rules import rule_tables
-from fgmix.results.runs import Runs
+from fgmix.results.runs import Runs, as_runs
 from fgmix.results.selection import Rule, Selection, compute_once, select
-from fgmix.results.statistics import BASELINE, Comparisons, accuracies_by_row, compare, copies, is_row
+from fgmix.results.statistics import BASELINE, Comparisons, accuracies_by_row, check_margin, compare, copies, is_row
 from fgmix.results.tables import Spread, Table, dataset_table, overall_table
 
 
@@ -34,12 +35,11 @@ class Choices:
     every_rule: bool = False  # whether to show the other selection rules beside it, and their gap to the oracle
 
     def __post_init__(self) -> None:
-        if self.margin is not None and not 0 < self.margin <= 100:
-            raise bad_value("margin", "percentage points above 0 and at most 100", self.margin)
+        check_margin(self.margin)
 
 
 def tabulate(
-    runs: Runs,
+    runs: Runs | RunRecord | Iterable[RunRecord],
     *,
     rule: Rule = "training_domain",
     spread: Spread = "stderr",
@@ -51,7 +51,7 @@ def tabulate(
     """Make the tables that `fgmix report` prints: accuracies, differences from a baseline, ranks and other metrics.
 
     Args:
-        runs: finished runs, as `read_runs` returns them.
+        runs: finished runs, as `read_runs` returns them, or records.
         rule: selection rule: "training_domain", "last_evaluations", "leave_one_out" or "oracle".
         spread: what ± is: "stderr" or "std".
         published: add the numbers of the FGMix paper.
@@ -60,7 +60,8 @@ def tabulate(
         every_rule: also show the selection rules side by side, with their gap to the oracle.
     """
     choices = Choices(rule, spread, published, baseline, margin, every_rule)
-    return Tables(all_tables(runs, select(runs, rule) if runs.records else None, choices))
+    read = as_runs(runs)
+    return Tables(all_tables(read, select(read, rule) if read.records else None, choices))
 
 
 def all_tables(runs: Runs, selection: Selection | None, choices: Choices) -> list[Table]:

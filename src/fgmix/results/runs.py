@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fgmix.errors import bad_value
 from fgmix.records.schema import RunRecord
 from fgmix.results.filters import Names, check_option, get_values, keep_runs
 from fgmix.results.grids import Grid
@@ -100,6 +101,16 @@ class Runs(Tabular):
         every = [_describe(record) for record in self]
         names = dict.fromkeys(name for row in every for name in row)
         return [{name: row.get(name) for name in names} for row in every]
+
+
+def as_runs(runs: Runs | RunRecord | Iterable[RunRecord]) -> Runs:
+    """Return runs as `Runs`: as they are, or made of one record or several."""
+    if isinstance(runs, Runs):
+        return runs
+    records = [runs] if isinstance(runs, RunRecord) else [*runs] if isinstance(runs, Iterable) else None
+    if records is None or not all(isinstance(record, RunRecord) for record in records):
+        raise bad_value("runs", "runs, as read_runs returns them, or records", runs)
+    return Runs(records)
 
 
 def _describe(record: RunRecord) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from fgmix.records.evaluations import Model
 from fgmix.records.metrics import NAMES
 from fgmix.records.rows import Labels, Row, collect_labels, label_row, record_row
 from fgmix.records.schema import ResolvedSpec, RunRecord, options
-from fgmix.results.runs import Runs
+from fgmix.results.runs import Runs, as_runs
 from fgmix.results.tabular import Tabular
 
 LAST = 5  # evaluations that `last_evaluations` averages; fixed in advance, not tuned
@@ -169,7 +169,7 @@ def compute_once(function: Callable[Concatenate[Selection, P], R]) -> Callable[C
 
 
 def select(
-    records: Runs | Iterable[RunRecord],
+    runs: Runs | RunRecord | Iterable[RunRecord],
     rule: Rule = "training_domain",
     test_domains: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Selection:
@@ -178,8 +178,8 @@ def select(
     The evaluations of a run that diverged can be selected, but rules that use the last step ignore it.
 
     Args:
-        records: runs of any datasets and algorithms, as `read_runs` returns them, or a list of records. Of runs with
-            grids, those outside of the grids: group the others first, `runs.group("lam")`.
+        runs: runs of any datasets and algorithms, as `read_runs` returns them, or records. Of runs with grids, those
+            outside of the grids: group the others first, `runs.group("lam")`.
         rule: "training_domain", "last_evaluations", "leave_one_out" or "oracle".
         test_domains: domains of each dataset that have cells; by default those of the sweeps' plans, or those that runs
             hold out.
@@ -191,15 +191,11 @@ def select(
     """
     if rule not in get_args(Rule):
         raise unknown("selection rule", rule, get_args(Rule))
-    if isinstance(records, Runs):
-        if records.grids and not records.records:
-            names = ", ".join(records.grids[0].values)
-            raise UserError(
-                f"Expected runs outside of grids. Found runs of a grid over {names}. Group the runs by them."
-            )
-        test_domains = test_domains or records.test_domains
-        records = records.records
-    records = list(records)
+    read = as_runs(runs)
+    if read.grids and not read.records:
+        names = ", ".join(read.grids[0].values)
+        raise UserError(f"Expected runs outside of grids. Found runs of a grid over {names}. Group the runs by them.")
+    records, test_domains = list(read.records), test_domains or read.test_domains
     by_dataset: dict[str, list[RunRecord]] = defaultdict(list)
     for record in records:
         by_dataset[record.dataset].append(record)

@@ -26,7 +26,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from fgmix.errors import UserError, unknown
+from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.metrics import Floats
 from fgmix.records.rows import Labels, Row, label_row
 from fgmix.results.intervals import Interval, MeanDifference
@@ -200,7 +200,10 @@ def compare(
         margin: half width of equivalence, in percentage points; None for no test of it.
         dataset: one dataset; None for all.
     """
+    if not isinstance(selection, Selection):
+        raise bad_value("selection", "a selection, as select returns it", selection)
     check_baseline(selection.labels, baseline)
+    check_margin(margin)
     scores = accuracies_by_row(selection, dataset)
     baselines = [row.runs for row in scores if _is_named(selection.labels, row, baseline)]
     if not baselines:
@@ -226,6 +229,12 @@ def check_baseline(labels: Labels, baseline: str) -> None:
     """Raise an error if no row is named so."""
     if not is_row(labels, baseline):
         raise unknown("baseline", baseline, list(dict.fromkeys(row.anywhere.key for row in labels)))
+
+
+def check_margin(margin: float | None) -> None:
+    """Raise an error for a margin that is no difference of accuracies."""
+    if margin is not None and not (isinstance(margin, int | float) and 0 < margin <= 100):
+        raise bad_value("margin", "percentage points above 0 and at most 100", margin)
 
 
 def is_row(labels: Labels, name: str) -> bool:

@@ -6,23 +6,29 @@ run has an error.json. Start a sweep twice, kill it, add an algorithm: only what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from math import prod
-from typing import Any
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from fgmix.algorithms import get
 from fgmix.data import DomainDataset, depends_on_trial
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.records.schema import RunSpec
+from fgmix.records.files import check_path
+from fgmix.records.schema import RunRecord, RunSpec
 from fgmix.seeding import seed_hash
 from fgmix.sweeps.search import Space, sample_hparams
 from fgmix.training.prepare import load_dataset
 from fgmix.training.resolve import list_notes, resolve
 from fgmix.training.trunk import find_shared_trunks
+
+if TYPE_CHECKING:
+    from fgmix.sweeps.execute import SweepResult
+    from fgmix.sweeps.plan import SweepCosts
 
 Setting = bool | int | float | str | None
 MAX_RUNS = 1_000_000  # of a sweep: each is planned before the first is trained
@@ -30,11 +36,11 @@ MAX_RUNS = 1_000_000  # of a sweep: each is planned before the first is trained
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """The runs of a sweep.
+    """A sweep over datasets, algorithms, test domains, hyper-parameter samples and trials.
 
     Args:
-        datasets: names or paths.
-        algorithms: registered names.
+        datasets: names or paths; one or several.
+        algorithms: registered names; one or several.
         test_domains: domains to hold out, of each dataset that has them; by default all domains of every dataset.
         pairs: also hold out every pair of domains, as required by leave-one-domain-out selection.
         trials: number of trials; trial t splits the domains with seed t.
@@ -58,6 +64,8 @@ class Sweep:
     grid: dict[str, tuple[Setting, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in ("datasets", "algorithms", "test_domains"):
+            object.__setattr__(self, name, _list_names(name, getattr(self, name)))
         for name in ("trials", "hparams"):
             if getattr(self, name) < 1:
                 raise bad_value(name, "a positive integer", getattr(self, name))
@@ -67,6 +75,65 @@ class Sweep:
         least = self.trials * self.hparams * prod(sizes)  # with one test domain
         if least > MAX_RUNS:
             raise UserError(f"Expected a sweep of {MAX_RUNS:,} runs at most. Found {least:,} or more. Make it smaller.")
+
+    def run(
+        self,
+        out: str | PathLike[str],
+        *,
+        launcher: str = "local",
+        workers: int | None = None,
+        device: str = "auto",
+        runs_per_gpu: int = 1,
+        cpus: int = 1,
+        gpus: float | None = None,
+        address: str = "",
+        slurm: Mapping[str, Any] | None = None,
+        retry_failed: bool = False,
+        accept_code: bool = False,
+        finished: Iterable[RunRecord] = (),
+        log: Sequence[str] = (),
+        progress: bool = True,
+    ) -> SweepResult:
+        """Train the runs that are missing in a folder, as `fgmix sweep` does. Call it again to resume.
+
+        A script that registers methods or datasets of its own must guard the call by `if __name__ == "__main__":`, so
+        that worker processes can import it.
+
+        Args:
+            out: folder of the runs.
+            launcher: where runs are executed: "local", "ray" or "slurm".
+            workers: processes (local; one per GPU by default) or jobs (slurm).
+            device: "auto", "cpu", or devices to share, such as "cuda:0,cuda:1".
+            runs_per_gpu: runs that share a GPU (local, slurm).
+            cpus: cores per run (ray, slurm).
+            gpus: GPUs per run (ray; fractions share one) or per job (slurm).
+            address: address of a Ray cluster; without one, a cluster is started here.
+            slurm: options of Slurm, such as {"partition": "gpu"}.
+            retry_failed: rerun runs that failed before.
+            accept_code: treat runs of other code of their method as equal.
+            finished: runs made elsewhere, such as `read_runs("study.records.xz")`, not to train again.
+            log: trackers, such as ["tensorboard"].
+            progress: show a progress bar.
+        """
+        from fgmix.sweeps.execute import run_sweeps
+        from fgmix.sweeps.launchers import make_launch
+
+        where: dict[str, Any] = {"workers": workers, "device": device, "runs_per_gpu": runs_per_gpu, "cpus": cpus}
+        launch = make_launch(launcher, gpus=gpus, address=address, slurm=slurm or {}, **where)
+        how: dict[str, Any] = {"retry_failed": retry_failed, "accept_code": accept_code, "finished": finished}
+        return run_sweeps(self._check(), check_path("out", out), launch, log=log, progress=progress, **how)
+
+    def estimate(self, *, workers: int = 1, device: str = "auto") -> SweepCosts:
+        """Estimate the time and the space of every run by a calibration of a few steps, as `fgmix plan` does."""
+        from fgmix.sweeps.plan import estimate_costs
+
+        return estimate_costs(self._check(), device=device, workers=workers)
+
+    def _check(self) -> tuple[Sweep, ...]:
+        """Check options and settings, which methods declare, before any run starts."""
+        from fgmix.sweeps.presets import change_sweeps
+
+        return change_sweeps((self,), common=self.common, settings=self.settings, grid=self.grid)
 
     def generate_specs(self) -> Iterator[tuple[RunSpec, DomainDataset]]:
         """Generate every run with its dataset, trial by trial, so that an interrupted sweep has complete trials."""
@@ -140,6 +207,14 @@ class Sweep:
             # Independent of the algorithm: algorithms are compared with the same initial weights and batches.
             seed=seed_hash(data.name, test_domains, hparams_seed, trial_seed),
         )
+
+
+def _list_names(what: str, names: Any) -> tuple[str, ...] | None:
+    """List one name or several; a path is a name, too."""
+    several = names if isinstance(names, list | tuple) else [names]
+    if not all(isinstance(name, str | PathLike) for name in several) and names is not None:
+        raise bad_value(what, "a name or several", names)
+    return None if names is None else tuple(map(fspath, several))
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ MAX_IN_A_ROW = 2  # runs interrupted by the machine, after which a worker gets n
 POLL_SECONDS = 2.0  # between checks of runs that other sweeps on the same folder are working on
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepResult:
     """Names of the runs by their state after the sweep."""
 
@@ -61,6 +61,9 @@ class SweepResult:
     failed: tuple[str, ...]  # ended in an error
     waiting: tuple[str, ...] = ()  # left because the machine failed
     stopped_by: str = ""  # how the machine failed; empty if no run waits
+
+    def __repr__(self) -> str:
+        return f"<{len(self.done)} runs done, {len(self.failed)} failed, {len(self.waiting)} waiting>"
 
 
 def run_sweeps(

@@ -215,9 +215,13 @@ def change_sweeps(
     """Check the user's changes before any run starts, and apply them to every sweep; texts of settings are parsed."""
     if twice := sorted(settings.keys() & grid.keys()):
         raise UserError(f"Expected {twice[0]} in --set or in --grid. Found it in both. Remove one of them.")
+    declared = options_of(RunSpec)
+    for name in common:
+        if name not in declared:
+            raise unknown("option of a run", name, declared)
     changes = {
         **fields,
-        "common": {name: options_of(RunSpec)[name].check(value) for name, value in common.items()},
+        "common": {name: declared[name].check(value) for name, value in common.items()},
         "settings": {name: _check_setting(sweeps, name, value) for name, value in settings.items()},
         "grid": {name: _check_values(sweeps, name, values) for name, values in grid.items()},
     }
@@ -228,7 +232,7 @@ def change_sweeps(
 
 def _check_values(sweeps: tuple[Sweep, ...], name: str, values: Any) -> tuple[Any, ...]:
     """Check the values of a grid's setting."""
-    values = values if isinstance(values, list) else [values]
+    values = values if isinstance(values, list | tuple) else [values]
     texts = [value.strip() if isinstance(value, str) else value for value in values]
     if not texts or texts == [""]:
         raise UserError(f"Expected --grid {name}=value,value,… Found no value. Name at least one.")

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.spawn import get_preparation_data
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -350,3 +351,16 @@ def test_sweeps_on_one_folder_never_run_a_run_twice(  # type: ignore[no-untyped-
     whole = [(session["first_step"], session["last_step"]) for session in sessions(tmp_path)]
     assert whole == [(0, 400)] * 6  # every run had one session, from its first step to its last
     assert len({session["pid"] for session in sessions(tmp_path)}) > 2  # and more than one sweep took part
+
+
+@pytest.mark.parametrize(("text", "imported"), [("run()", False), ("if __name__ == '__main__':\n    run()", True)])
+def test_a_script_is_imported_by_workers_only_if_that_does_not_run_it(
+    text: str, imported: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = ModuleType("__main__")
+    script.__file__ = str(tmp_path / "script.py")
+    (tmp_path / "script.py").write_text(text)
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    with local._hide_unguarded_script():
+        assert ("init_main_from_path" in get_preparation_data("worker")) == imported
+    assert sys.modules["__main__"] is script

@@ -15,8 +15,11 @@ from fgmix.figures.compute.scores import compute_scores
 from fgmix.figures.compute.shift import compute_shift
 from fgmix.figures.compute.surface import compute_surface
 from fgmix.figures.plot import Plot
+from fgmix.records.files import check_path
 from fgmix.records.schema import RunRecord
 from fgmix.training.open_run import OpenedRun, open_run
+
+Place = RunRecord | str | PathLike[str]  # a run that keeps its weights
 
 
 class Computed(NamedTuple):
@@ -43,7 +46,7 @@ KINDS = {
 
 def plot_models(
     kind: str,
-    runs: Iterable[RunRecord | str | PathLike[str]],
+    runs: Place | Iterable[Place],
     *,
     dataset: str | None = None,
     data_root: str | None = None,
@@ -65,7 +68,9 @@ def plot_models(
     """
     if kind not in KINDS:
         raise unknown("kind of figure from weights", kind, KINDS)
-    folders = [_find_folder(run) for run in runs]
+    is_one = isinstance(runs, RunRecord | str | PathLike) or not isinstance(runs, Iterable)
+    several: Any = [runs] if is_one else runs
+    folders = [_find_folder(run) for run in several]
     if not folders:
         raise UserError("Expected at least one finished run. Found none. Name its folder.")
     first = open_run(folders[0], dataset=dataset, data_root=data_root, device=device)
@@ -77,9 +82,9 @@ def plot_models(
     )
 
 
-def _find_folder(run: RunRecord | str | PathLike[str]) -> Path:
+def _find_folder(run: Place) -> Path:
     if not isinstance(run, RunRecord):
-        return Path(run)
+        return check_path("runs", run)
     if run.folder is None:
         raise UserError(f"Expected a run with a folder, which keeps its weights. Found {run.spec.name} without one.")
     return run.folder

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from fgmix.errors import UserError, bad_value
+from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.plans import Outcome, read_outcome, record_failure
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun
@@ -187,6 +187,8 @@ def make_launch(
     slurm: Mapping[str, Any],
 ) -> Launch:
     """Return the launcher's function with the options of `fgmix sweep`; raise an error for what it does not support."""
+    if launcher not in ("local", "ray", "slurm"):
+        raise unknown("launcher", launcher, ("local", "ray", "slurm"))
     if launcher == "local":
         from fgmix.sweeps.launchers.local import assign_devices, check_devices, run_local
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 
 from fgmix.data.loading import share_cores
 from fgmix.errors import UserError, bad_value, unknown
@@ -109,7 +111,7 @@ class LocalPool(Pool[Worker]):
         mine, theirs = context.Pipe()
         arguments = theirs, str(self.out), place, self.threads, len(self.slots)
         process = context.Process(target=_work, args=arguments, daemon=True)
-        with _block_slurm_signal():
+        with _block_slurm_signal(), _hide_unguarded_script():
             process.start()
         theirs.close()  # so that the end of the process is an end of file here
         return Worker(process, mine)
@@ -147,6 +149,23 @@ def _block_slurm_signal() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _hide_unguarded_script() -> Iterator[None]:
+    """Hide a script from the processes that it starts if it does not say `if __name__ == "__main__"`.
+
+    They would run it, and so the sweep, again. One that says so is imported, with the methods that it registers.
+    """
+    script = sys.modules["__main__"]
+    file = getattr(script, "__file__", None)
+    with suppress(OSError):
+        if file and "__main__" not in Path(file).read_text(errors="replace"):
+            sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _work(pipe: Connection, out: str, device: str, threads: int, workers: int) -> None:
