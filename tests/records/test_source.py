@@ -33,7 +33,7 @@ Load = Callable[..., str]
 def forget() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_plug_in"]:
         del sys.modules[name]
-    for cached in (source.keep_source, source._parse, source._digest_module, describe_code):
+    for cached in (source.keep_source, source._parse, source._examine, describe_code):
         cached.cache_clear()
 
 
@@ -103,10 +103,10 @@ def test_a_module_counts_for_the_methods_that_are_built_from_it(
     before = {name: describe_code(name) for name in names}
     keep = source.keep_source
     monkeypatch.setattr(source, "keep_source", lambda name: keep(name) + b"\nx = 1\n" * (name == edited))
-    for cached in (source._parse, source._digest_module):
+    for cached in (source._parse, source._examine):
         cached.cache_clear()
     after = {name: source.digest_source(get(name), Algorithm) for name in names}
-    for cached in (source._parse, source._digest_module):
+    for cached in (source._parse, source._examine):
         cached.cache_clear()
     assert {name for name in names if after[name] != before[name]} == moved
 

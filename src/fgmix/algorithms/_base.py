@@ -118,19 +118,7 @@ class Algorithm(nn.Module):
 
     def step(self, batches: Batches) -> dict[str, Tensor]:
         """Take one optimisation step on `batches[i]` = (x, y) of source domain i; return detached scalars."""
-        count = len(batches) if isinstance(batches, list | tuple) else f"a {type(batches).__name__}"
-        if count != self.n_domains:
-            raise UserError(
-                f"Expected a list of one batch (x, y) for each of the {self.n_domains} source domains. Found {count}."
-            )
-        for domain, batch in enumerate(batches):
-            if not _is_batch(batch):
-                raise UserError(
-                    f"Expected a batch (x, y) of tensors, samples and their classes. Found another one of source "
-                    f"domain {domain}. Pass as many labels as samples, at least one, as integers of torch.int64."
-                )
-        if self.updates == 0:  # once, because it reads numbers: on a GPU the host waits for them
-            self._check_labels(batches)
+        self._check_batches(batches)
         if self.updates in [getattr(self.config, setting) for setting in self.restarts]:
             self.restart_adam()
         with _uncached_autocast():
@@ -258,14 +246,27 @@ class Algorithm(nn.Module):
             )
         return iter(layers)
 
-    def _check_labels(self, batches: Batches) -> None:
-        """Raise an error for labels that are no classes of the classifier; meta tensors have no numbers."""
+    def _check_batches(self, batches: object) -> None:
+        """Raise an error unless there is one batch (x, y) for each domain; before the first step, labels are read."""
+        if not isinstance(batches, list | tuple) or len(batches) != self.n_domains:
+            found = len(batches) if isinstance(batches, list | tuple) else f"a {type(batches).__name__}"
+            raise UserError(
+                f"Expected a list of one batch (x, y) for each of the {self.n_domains} source domains. Found {found}."
+            )
+        for domain, batch in enumerate(batches):
+            x, y = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (None, None)
+            is_pair = isinstance(x, Tensor) and isinstance(y, Tensor) and x.ndim > 0 and y.ndim == 1
+            if not is_pair or y.dtype != torch.int64 or not len(x) == len(y) > 0:
+                raise UserError(
+                    f"Expected a batch (x, y) of tensors, samples and their classes. Found another one of source "
+                    f"domain {domain}. Pass as many labels as samples, at least one, as integers of torch.int64."
+                )
         labels = [y for _, y in batches if not y.is_meta]
-        if not labels:
+        if self.updates or not labels:  # once, because it reads numbers: on a GPU the host waits for them
             return
+        layers = [m for m in self.classifier.modules() if isinstance(m, nn.Linear)]
         low, high = min(int(y.min()) for y in labels), max(int(y.max()) for y in labels)
-        has_layers = any(isinstance(m, nn.Linear) for m in self.classifier.modules())
-        n = self.n_classes if has_layers else high + 1
+        n = layers[-1].out_features if layers else high + 1
         if low < 0 or high >= n:
             raise UserError(f"Expected labels within 0…{n - 1}, the classes of the classifier. Found {low} to {high}.")
 
@@ -296,14 +297,6 @@ def check_parts(featurizer: nn.Module, classifier: nn.Module, n_domains: int) ->
         raise UserError("Expected a featurizer or a classifier with parameters to train. Found none.")
     if type(n_domains) is not int or n_domains < 1:
         raise bad_value("n_domains", "a positive integer", n_domains)
-
-
-def _is_batch(batch: object) -> bool:
-    """Whether it is (x, y) with a class for each of at least one sample; values are not read (synchronisation)."""
-    if not isinstance(batch, list | tuple) or len(batch) != 2 or not all(isinstance(t, Tensor) for t in batch):
-        return False
-    x, y = batch
-    return x.ndim > 0 and y.ndim == 1 and y.dtype == torch.int64 and len(x) == len(y) > 0
 
 
 def check_metrics(metrics: object, *, trained: bool = False) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple, get_args, overload
@@ -120,17 +120,6 @@ class Layout:
         self.raw_losses = [place for key, place in self.places.items() if (key.table, key.model) == ("loss", "raw")]
         self.selects_by: Table = "headline" if any(key.table == "headline" for key in self.keys) else "accuracy"
 
-    def build(self, step: int, numbers: Sequence[float]) -> Evaluation:
-        """Build the evaluation of some numbers."""
-        tables: dict[str, dict[str, Scores]] = {"accuracy": {}, "loss": {}, "headline": {}}
-        metrics = {}
-        for (table, model, domain, split), number in zip(self.keys, numbers, strict=True):
-            if table == "metrics":
-                metrics[model] = number
-            else:
-                tables[table].setdefault(model, {}).setdefault(domain, {})[split] = number
-        return Evaluation(step=step, metrics=metrics, **tables)  # type: ignore[arg-type]  # names of models
-
 
 _share_layout = lru_cache(maxsize=500)(Layout)
 
@@ -147,9 +136,15 @@ class Evaluations(Sequence[Evaluation]):
     def __init__(self, evaluations: Iterable[Evaluation] = ()) -> None:
         self._numbers, self._layouts, steps = array("d"), [], []
         for evaluation in evaluations:
-            shape, numbers = _flatten(evaluation)
-            self._layouts.append(_share_layout(shape))
-            self._numbers.extend(numbers)
+            tables = (evaluation.accuracy, evaluation.loss, evaluation.headline)
+            shape = [
+                tuple([(model, domain, *parts) for model, scores in table.items() for domain, parts in scores.items()])
+                for table in tables
+            ]
+            self._layouts.append(_share_layout((*shape, tuple(evaluation.metrics))))
+            for parts in (parts for table in tables for scores in table.values() for parts in scores.values()):
+                self._numbers.extend(parts.values())
+            self._numbers.extend(evaluation.metrics.values())
             steps.append(evaluation.step)
         self._ends = [0, *accumulate(len(layout.keys) for layout in self._layouts)]
         self.steps = tuple(steps)
@@ -201,23 +196,16 @@ class Evaluations(Sequence[Evaluation]):
         if isinstance(place, range):
             return tuple(self[each] for each in place)
         numbers = self._numbers[self._ends[place] : self._ends[place + 1]]
-        return self._layouts[place].build(self.steps[place], numbers)
-
-    def __iter__(self) -> Iterator[Evaluation]:
-        return (self[place] for place in range(len(self.steps)))
+        tables: dict[str, dict[str, Scores]] = {"accuracy": {}, "loss": {}, "headline": {}}
+        metrics = {}
+        for (table, model, domain, split), value in zip(self._layouts[place].keys, numbers, strict=True):
+            if table == "metrics":
+                metrics[model] = value
+            else:
+                tables[table].setdefault(model, {}).setdefault(domain, {})[split] = value
+        return Evaluation(step=self.steps[place], metrics=metrics, **tables)  # type: ignore[arg-type]  # models' names
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # it contains an array
-
-
-def _flatten(evaluation: Evaluation) -> tuple[Shape, list[float]]:
-    """The shape of an evaluation and its numbers. A report does this for some hundred thousand evaluations."""
-    tables = (evaluation.accuracy, evaluation.loss, evaluation.headline)
-    shape = [
-        tuple([(model, domain, *parts) for model, scores in table.items() for domain, parts in scores.items()])
-        for table in tables
-    ]
-    numbers = [n for table in tables for scores in table.values() for parts in scores.values() for n in parts.values()]
-    return (*shape, tuple(evaluation.metrics)), [*numbers, *evaluation.metrics.values()]

@@ -12,7 +12,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
@@ -228,7 +228,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         # msgspec checks what it decodes, but not what is made by hand. Here it checks both: 5 µs of a record's 300.
         try:
-            msgspec.convert(self, _plain_struct(), from_attributes=True)
+            msgspec.convert(self, _PLAIN, from_attributes=True)
         except msgspec.ValidationError as error:
             raise UserError(f"Expected options of a run that fit. {str(error).replace('`$.', '`')}.") from error
         _check_arm(self.arm)
@@ -251,6 +251,10 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
         front = "-".join(re.sub(r"[^\w+.%-]+", "_", part) for part in readable)
         # A folder's name has 255 bytes at most. If many or long domains exceed that, the digest distinguishes runs.
         return f"{front.encode()[:LONGEST_NAME].decode(errors='ignore')}-{digest}"
+
+
+# The fields of `ResolvedSpec` without its `__post_init__`.
+_PLAIN = msgspec.defstruct("Plain", list(get_type_hints(ResolvedSpec, include_extras=True).items()))
 
 
 class RunRecord(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
@@ -421,7 +425,8 @@ def to_plain(value: Struct) -> dict[str, Any]:
     """Turn a spec, an evaluation or a record into plain values, equal to what JSON reads back."""
     if isinstance(value, RunRecord):
         value = msgspec.structs.replace(value, folder=None)
-    plain: dict[str, Any] = _list_tuples(msgspec.to_builtins(value, enc_hook=list))  # a list of `Evaluations`
+    # By way of JSON, which makes lists of tuples; `enc_hook` makes one of `Evaluations`.
+    plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(value, enc_hook=list)))
     if isinstance(value, RunRecord):
         del plain["folder"], plain["origin"], plain["variant"]
         plain["spec"] = to_plain(value.spec)
@@ -435,12 +440,6 @@ def to_plain(value: Struct) -> dict[str, Any]:
     return plain
 
 
-def _list_tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _list_tuples(each) for name, each in value.items()}
-    return [_list_tuples(each) for each in value] if isinstance(value, list | tuple) else value
-
-
 def to_spec(values: Mapping[str, Any], cls: type[S]) -> S:
     """Turn plain values into a spec; a bad one is an error that names the option."""
     check_names(values, cls, "option of a run")
@@ -450,13 +449,6 @@ def to_spec(values: Mapping[str, Any], cls: type[S]) -> S:
         return msgspec.convert(values, cls)
     except msgspec.ValidationError as error:
         raise UserError(f"Expected options of a run that fit. {str(error).replace('`$.', '`')}.") from error
-
-
-@cache
-def _plain_struct() -> type[Struct]:
-    """Make a Struct with the fields of `ResolvedSpec` and no `__post_init__`."""
-    hints = get_type_hints(ResolvedSpec, include_extras=True)
-    return msgspec.defstruct("Plain", list(hints.items()))
 
 
 def check_record(record: RunRecord) -> RunRecord:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
@@ -29,27 +29,27 @@ def digest_source(cls: type, base: type) -> str:
 def digest_modules(modules: Iterable[str], rooms: tuple[str, ...] = ()) -> str:
     """Compute the digest of modules, with what they import from their own packages and from `rooms`."""
     left = sorted(modules)
-    followed = (*rooms, *(name.partition(".")[0] for name in left if not name.startswith("fgmix.")))
+    followed = _list_beginnings((*rooms, *(name.partition(".")[0] for name in left if not name.startswith("fgmix."))))
     if not all(map(keep_source, left)):
         return ""
     seen: dict[str, str] = {}
     while left:
         name = left.pop()
         if name not in seen and keep_source(name):
-            seen[name] = _digest_module(name)
-            left += (other for other in _list_imports(name) if is_in(other, followed))
+            seen[name], imported = _examine(name)
+            left += (other for other in imported if f"{other}.".startswith(followed))
     return digest_of(repr(sorted(seen.items())).encode())[:_LENGTH]
-
-
-def is_in(module: str, packages: tuple[str, ...]) -> bool:
-    """Say whether a module is one of these packages or in one of them."""
-    return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
 def keep_sources(packages: tuple[str, ...]) -> None:
     """Read the source of all loaded modules of some packages now: it may be edited while the process runs."""
-    for name in [name for name in sys.modules if is_in(name, packages)]:
+    for name in [name for name in sys.modules if f"{name}.".startswith(_list_beginnings(packages))]:
         keep_source(name)
+
+
+def _list_beginnings(packages: tuple[str, ...]) -> tuple[str, ...]:
+    """List what the name of a module in one of these packages begins with, if a dot ends it."""
+    return tuple(f"{package}." for package in packages)
 
 
 @cache
@@ -71,48 +71,39 @@ def _parse(module: str) -> ast.Module:
 
 
 @cache
-def _digest_module(module: str) -> str:
-    return digest_of(repr(_simplify(_parse(module))).encode(errors="surrogatepass"))
+def _examine(module: str) -> tuple[str, list[str]]:
+    """Compute the digest of one module, and list the modules that define what it imports, inside functions, too."""
+    digest = digest_of(repr(_simplify(_parse(module))).encode(errors="surrogatepass"))
+    imported = []
+    for node in ast.walk(_parse(module)):
+        if isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            imported += [_find_definition(module, node, alias.name) for alias in node.names]
+    return digest, imported
 
 
 def _simplify(node: Any) -> Any:
     """Turn a syntax tree into tuples and texts without docstrings; equal in all versions of Python."""
     if isinstance(node, list):
-        return [_simplify(each) for each in node if not _is_bare_constant(each)]
+        bare = [each for each in node if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)]
+        return [_simplify(each) for each in node if each not in bare]
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
     return type(node).__name__, *((name, _simplify(value)) for name, value in fields)
 
 
-def _is_bare_constant(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _list_imports(module: str) -> Iterator[str]:
-    """List the modules that define what a module imports, inside functions, too."""
-    for node in ast.walk(_parse(module)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            source = _find_source(module, node)
-            yield from (_find_definition(source, alias.name) for alias in node.names)
-
-
-def _find_source(module: str, node: ast.ImportFrom) -> str:
-    """Return the full name of the module that a statement `from … import` names."""
-    if not node.level:
-        return node.module or ""
-    return resolve_name("." * node.level + (node.module or ""), sys.modules[module].__package__)
-
-
-def _find_definition(module: str, name: str) -> str:
-    """Return the module that defines a name: a package may have imported it from elsewhere."""
-    if f"{module}.{name}" in sys.modules:
-        return f"{module}.{name}"
-    if hasattr(sys.modules.get(module), "__path__"):
-        for node in (each for each in _parse(module).body if isinstance(each, ast.ImportFrom)):
-            for alias in node.names:
+def _find_definition(module: str, node: ast.ImportFrom, name: str) -> str:
+    """Return the module that defines a name which a module imports: a package may have imported it from elsewhere."""
+    source = node.module or ""
+    if node.level:
+        source = resolve_name("." * node.level + source, sys.modules[module].__package__)
+    if f"{source}.{name}" in sys.modules:
+        return f"{source}.{name}"
+    if hasattr(sys.modules.get(source), "__path__"):
+        for each in (each for each in _parse(source).body if isinstance(each, ast.ImportFrom)):
+            for alias in each.names:
                 if (alias.asname or alias.name) == name:
-                    return _find_definition(_find_source(module, node), alias.name)
-    return module
+                    return _find_definition(source, each, alias.name)
+    return source

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fgmix.algorithms import Algorithm, BaseConfig, check_domains, get
+from fgmix.algorithms import Algorithm, check_domains, get
 from fgmix.data import DomainDataset
 from fgmix.data.dataset import fingerprint_of
 from fgmix.data.sampling import MOST_MISSED, choose_classes_per_batch, class_shares
@@ -29,7 +29,7 @@ from fgmix.networks.registry import digest_backbone, find_backbone
 from fgmix.records.files import read_bytes
 from fgmix.records.options import options_of
 from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
-from fgmix.records.schema import Precision, ResolvedSpec, RunSpec, to_spec
+from fgmix.records.schema import Precision, ResolvedSpec, RunSpec
 
 LARGEST = 10.0  # value of an image up to which it counts as scaled: normalised images reach about 3
 
@@ -58,6 +58,8 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     check_domains(spec.algorithm, len(dataset.domains) - len(spec.test_domains))
     config = algorithm.Config.of(**{**defaults, **spec.settings, "steps": steps})
     algorithm.check_batch(config, batch_size, dataset.input_shape)
+    shared_by = algorithm.domains_per_class(config, len(dataset.domains) - len(spec.test_domains))
+    first = algorithm.first_base_step(config) + 1
     given = {name: getattr(spec, name) for name in RunSpec.__struct_fields__}
     decided = {
         "settings": {name: value for name, value in config.as_dict().items() if name != "steps"},
@@ -65,7 +67,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "steps": steps,
         "eval_every": min(spec.eval_every or eval_every, steps),
         "batch_size": batch_size,
-        "classes_per_batch": _resolve_classes_per_batch(spec, dataset, algorithm, config, batch_size),
+        "classes_per_batch": _resolve_classes_per_batch(spec, dataset, algorithm, shared_by, batch_size),
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
         "standardize": standardize,
         **_resolve_augment(spec, dataset),
@@ -74,23 +76,21 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     }
     if spec.averaging != "none":
         # SWAD finds its start by the losses; neither average includes steps in which the base model is not trained.
-        first = algorithm.first_base_step(config) + 1
         start = first if spec.averaging == "swad" else max(spec.averaging_start, first)
         decided |= {"averaging_start": start, "averaging": spec.averaging if start <= steps else "none"}
     known = {"dataset_name": dataset.name, "data": dataset.fingerprint, "input_shape": dataset.input_shape}
-    return to_spec({**given, **decided, **known}, ResolvedSpec)
+    return ResolvedSpec(**{**given, **decided, **known})
 
 
 def _resolve_classes_per_batch(
-    spec: RunSpec, dataset: DomainDataset, algorithm: type[Algorithm], config: BaseConfig, batch_size: int
+    spec: RunSpec, dataset: DomainDataset, algorithm: type[Algorithm], needed: int, batch_size: int
 ) -> int:
     """Resolve the number of classes per batch: class-aware sampling where a method that needs a class in several
     domains would seldom find one by uniform sampling, which would silently leave it ERM."""
-    sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
-    needed = algorithm.domains_per_class(config, len(sources))
     given = spec.classes_per_batch
     if needed == 0:
         return given or 0
+    sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
     shares = class_shares(sources, len(dataset.classes))
     if not ((shares > 0).sum(0) >= needed).any():
         raise UserError(
