@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from copying import replace
-from fgmix.records.metrics import metrics
+from fgmix.records.metrics import metrics, pooled_confusion
 from fgmix.results.formats import markdown
 from fgmix.results.other_metrics import (
     confusion_table,
     metrics_table,
     metrics_tables,
-    pooled_confusion,
     recall_table,
     worst_domain,
 )

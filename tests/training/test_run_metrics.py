@@ -99,7 +99,7 @@ def test_logits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     part = Subset(domain, np.arange(80), outputs=True)
     scored = score_subsets({"raw": lambda x: x}, [part], torch.device("cpu"), 3)["raw"][0]
     assert scored.outputs is not None
-    assert scored.outputs.logits.shape == (50, 3)
-    found = metrics(domain.y[:80], *(tensor.numpy() for tensor in scored.outputs))
+    assert scored.outputs.probabilities.shape == (50, 3)
+    found = metrics(*scored.outputs)
     assert found.samples == 80 == sum(map(sum, found.confusion))
     assert found.accuracy == scored.accuracy == scored.rates.accuracy

@@ -254,9 +254,9 @@ class Algorithm(nn.Module):
                 f"Expected a list of one batch (x, y) for each of the {self.n_domains} source domains. Found {found}."
             )
         for domain, batch in enumerate(batches):
-            x, y = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (None, None)
-            is_pair = isinstance(x, Tensor) and isinstance(y, Tensor) and x.ndim > 0 and y.ndim == 1
-            if not is_pair or y.dtype != torch.int64 or not len(x) == len(y) > 0:
+            is_pair = isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(t, Tensor) for t in batch)
+            x, y = batch if is_pair else (torch.tensor(0), torch.tensor(0))
+            if x.ndim < 1 or y.ndim != 1 or y.dtype != torch.int64 or not len(x) == len(y) > 0:
                 raise UserError(
                     f"Expected a batch (x, y) of tensors, samples and their classes. Found another one of source "
                     f"domain {domain}. Pass as many labels as samples, at least one, as integers of torch.int64."

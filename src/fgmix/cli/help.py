@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from typer.core import TyperCommand
 
 ALL = "fgmix.all"  # key in `context.meta` while `--help-all` prints
@@ -31,19 +30,6 @@ _VALUES = {  # what stands for the value of an option in the help, where it is n
 }
 VALUES = {name: value for value, names in _VALUES.items() for name in names.split()}
 VALUES |= {name: name.upper() for name in ("address", "device", "format", "scope", "url")}
-
-
-def print_all(context: typer.Context, asked: bool) -> None:
-    """Print the help with every option, and stop."""
-    if asked:
-        context.meta[ALL] = True
-        print(context.get_help())
-        raise typer.Exit
-
-
-HelpAll = Annotated[
-    bool, typer.Option("--help-all", is_eager=True, callback=print_all, help="Show all options and exit.")
-]
 
 
 class Command(TyperCommand):

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from fgmix.cli.domainbed import advise_setting
-from fgmix.cli.help import REQUIRED, HelpAll
+from fgmix.cli.help import ALL, REQUIRED
 from fgmix.errors import UserError, unknown
 from fgmix.records.files import read_bytes, read_json
 from fgmix.records.options import Option, check_options, options_of
@@ -37,6 +37,19 @@ ACCEPT_CODE = "accept runs of other code of their method"
 # Shown by `--help-all`: errors and notes name it where it is needed.
 AcceptCode = Annotated[bool, typer.Option("--accept-code", help=ACCEPT_CODE, hidden=True)]
 PLUGIN = "plugin"  # key of a file, like the flag of `accept_plugins`
+
+
+def print_all(context: typer.Context, asked: bool) -> None:
+    """Print the help with every option, and stop."""
+    if asked:
+        context.meta[ALL] = True
+        print(context.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool, typer.Option("--help-all", is_eager=True, callback=print_all, help="Show all options and exit.")
+]
 LOG = "also log to tensorboard, wandb or mlflow; may be repeated"
 
 K = TypeVar("K", bound=str)
@@ -93,7 +106,7 @@ class Flags:
         )
         is_plain = field.kind not in (Table, Names)
         kind = field.plain_type if is_plain else list[str]
-        if field.accepts_names:  # typer has no unions: a number in the text is parsed when the values are merged
+        if field.accepts_names:  # typer has no unions: a number in the text is parsed when the value is checked
             kind = str
         default = None if field.default is MISSING or not is_plain else field.default
         return _make_parameter(field.name, Annotated[kind | None if default is None else kind, info], default)
@@ -114,7 +127,7 @@ class Flags:
             elif name in file and not is_given(context, name, ("COMMANDLINE",)):
                 merged[name] = file[name]
             elif is_given(context, name):
-                merged[name] = field.parse(values[name]) if field.accepts_names else values[name]
+                merged[name] = values[name]
         return merged
 
 

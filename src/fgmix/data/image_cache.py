@@ -333,12 +333,10 @@ def _open_cache(
 ) -> CachedImages | None:
     """Open a finished cache; None if it is missing or damaged. Damage is reported unless `quiet`."""
     try:
-        if not os.path.isdir(folder):
-            return None
         images = CachedImages.open(folder, files)
     except (Damaged, FileNotFoundError) as error:
         reason = f"Expected {error.filename}. Found none." if isinstance(error, FileNotFoundError) else str(error)
-        if not quiet:
+        if os.path.isdir(folder) and not quiet:
             _print_note(f"{reason} The images are decoded again.")
         return None
     except OSError as error:
@@ -354,7 +352,11 @@ def _write_cache(
 ) -> None:
     """Decode into a temporary folder, which is renamed when it is complete. The caller holds the lock."""
     own = f"{folder.name}.{socket.gethostname().replace('.', '_')}."  # begins the names of this machine's folders
-    _remove_abandoned(folder, own)
+    for left in folder.parent.glob(f"{folder.name}.*.tmp"):  # of interrupted builds, if old or of this machine
+        with suppress(OSError):
+            touched = max(os.stat(path).st_mtime for path in (left, *left.iterdir()))
+            if left.name.startswith(own) or touched < time.time() - ABANDONED:
+                shutil.rmtree(left, ignore_errors=True)
     temporary = folder.with_name(f"{own}{secrets.token_hex(8)}.tmp")
     temporary.mkdir()
     try:
@@ -372,15 +374,6 @@ def _write_cache(
                 raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _remove_abandoned(folder: Path, own: str) -> None:
-    """Delete leftovers of interrupted builds: those of this machine, whose lock we hold, and old ones of others."""
-    for left in folder.parent.glob(f"{folder.name}.*.tmp"):
-        with suppress(OSError):
-            touched = max(os.stat(path).st_mtime for path in (left, *left.iterdir()))
-            if left.name.startswith(own) or touched < time.time() - ABANDONED:
-                shutil.rmtree(left, ignore_errors=True)
 
 
 def _write_images(path: Path, files: Sequence[StrPath], recipe: Recipe, options: LoadOptions) -> Arrays:

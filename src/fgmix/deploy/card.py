@@ -21,7 +21,7 @@ from fgmix.figures.description import Chart
 from fgmix.figures.draw import draw, render
 from fgmix.networks.names import PACKAGES
 from fgmix.records.files import write_bytes
-from fgmix.records.metrics import NAMES, is_unbalanced
+from fgmix.records.metrics import NAMES, is_unbalanced, pooled_confusion
 from fgmix.records.model import Estimate, ModelInfo
 from fgmix.results.other_metrics import (
     MOST_COLUMNS,
@@ -29,7 +29,6 @@ from fgmix.results.other_metrics import (
     confusion_table,
     metrics_table,
     percent,
-    pooled_confusion,
     recall_table,
     table,
     worst_domain,

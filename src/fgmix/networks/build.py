@@ -66,7 +66,7 @@ def build_featurizer(
     featurizer = Featurizer(net, out_features, dropout, frozen, input_shape, matched, normalisation)
     if freeze:
         freeze_sections(featurizer, freeze)
-    return featurizer
+    return featurizer.train()  # frozen layers are in evaluation mode from the start
 
 
 def build_classifier(kind: str, code_size: int, n_classes: int) -> nn.Module:

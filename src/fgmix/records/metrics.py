@@ -16,7 +16,7 @@ laptop can rebuild every table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -147,6 +147,13 @@ def calibration_error(probabilities: Floats, y: Ints, bins: int = BINS) -> float
     which = np.minimum((confidence * bins).astype(int), bins - 1)
     gaps = [abs((confidence[which == b] - correct[which == b]).sum()) for b in range(bins)]
     return round(float(np.sum(gaps)) / len(y), 12)
+
+
+def pooled_confusion(domains: Mapping[str, Metrics]) -> list[list[int]]:
+    """Add up the confusion matrices of all domains; empty if there is none."""
+    matrices = [np.array(m.confusion) for m in domains.values() if m.confusion]
+    total: list[list[int]] = np.sum(matrices, axis=0).tolist() if matrices else []
+    return total
 
 
 def is_unbalanced(counts: Sequence[int] | Array) -> bool:

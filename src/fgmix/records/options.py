@@ -54,23 +54,22 @@ class Option:
     about: About  # its help, and how it is used
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # whatever else the declaration stores
 
-    @property
-    def help(self) -> str:
-        return self.about.help
+    # The types that a value may have, each with its bounds (int | None → int, NoneType), and as Python types.
+    parts: Mapping[Any, Meta] = dataclasses.field(init=False)
+    types: tuple[type, ...] = dataclasses.field(init=False)
 
-    @cached_property
-    def parts(self) -> dict[Any, Meta]:
-        """The types that a value may have, each with its bounds: int | None → int, NoneType."""
+    def __post_init__(self) -> None:
         parts = {}
         for part in _split_union(self.kind):
             limits = getattr(part, "__metadata__", ())  # those of Annotated
             parts[part.__origin__ if limits else part] = next((x for x in limits if isinstance(x, Meta)), _NO_BOUNDS)
-        return parts
+        object.__setattr__(self, "parts", parts)
+        kinds = tuple(str if typing.get_origin(part) is typing.Literal else part for part in parts)
+        object.__setattr__(self, "types", kinds)
 
-    @cached_property
-    def types(self) -> tuple[type, ...]:
-        """The Python types that a value may have."""
-        return tuple(str if typing.get_origin(part) is typing.Literal else part for part in self.parts)
+    @property
+    def help(self) -> str:
+        return self.about.help
 
     @cached_property
     def plain_type(self) -> Any:
@@ -107,7 +106,7 @@ class Option:
 
     def check(self, value: Any) -> Any:
         """Return the value in its declared type, so that 1 and 1.0 give the same spec; raise an error if it is bad."""
-        if self.accepts_names and isinstance(value, str) and value.isascii() and value.isdecimal():
+        if self.accepts_names and isinstance(value, str) and re.fullmatch(r"-?\d+", value, re.ASCII):
             value = int(value)  # one value, whether it is typed or given in Python
         try:
             checked = msgspec.convert(value if type(value) in self.types else self._simplify(value), self.kind)

@@ -29,7 +29,8 @@ def digest_source(cls: type, base: type) -> str:
 def digest_modules(modules: Iterable[str], rooms: tuple[str, ...] = ()) -> str:
     """Compute the digest of modules, with what they import from their own packages and from `rooms`."""
     left = sorted(modules)
-    followed = _list_beginnings((*rooms, *(name.partition(".")[0] for name in left if not name.startswith("fgmix."))))
+    own = (name.partition(".")[0] for name in left if not name.startswith("fgmix."))
+    followed = tuple(f"{package}." for package in (*rooms, *own))
     if not all(map(keep_source, left)):
         return ""
     seen: dict[str, str] = {}
@@ -43,13 +44,9 @@ def digest_modules(modules: Iterable[str], rooms: tuple[str, ...] = ()) -> str:
 
 def keep_sources(packages: tuple[str, ...]) -> None:
     """Read the source of all loaded modules of some packages now: it may be edited while the process runs."""
-    for name in [name for name in sys.modules if f"{name}.".startswith(_list_beginnings(packages))]:
+    beginnings = tuple(f"{package}." for package in packages)
+    for name in [name for name in sys.modules if f"{name}.".startswith(beginnings)]:
         keep_source(name)
-
-
-def _list_beginnings(packages: tuple[str, ...]) -> tuple[str, ...]:
-    """List what the name of a module in one of these packages begins with, if a dot ends it."""
-    return tuple(f"{package}." for package in packages)
 
 
 @cache

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from fgmix.records.metrics import NAMES, Metric, Metrics, is_unbalanced
+from fgmix.records.metrics import NAMES, Metric, Metrics, is_unbalanced, pooled_confusion
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
 from fgmix.results.rounding import DASH, accuracy_text
@@ -164,13 +164,6 @@ def recall_table(classes: Sequence[str], domains: Mapping[str, Metrics], plain: 
     return table(["Recall of class", *map(plain, domains)], [cells for _, cells in rows])
 
 
-def pooled_confusion(domains: Mapping[str, Metrics]) -> list[list[int]]:
-    """Add up the confusion matrices of all domains; empty if there is none."""
-    matrices = [np.array(m.confusion) for m in domains.values() if m.confusion]
-    total: list[list[int]] = np.sum(matrices, axis=0).tolist() if matrices else []
-    return total
-
-
 def confusion_table(classes: Sequence[str], matrix: Sequence[Sequence[int]], plain: Plain = str) -> str:
     """Make a table of true classes (rows) and predicted ones (columns); empty for too many classes to print."""
     if not matrix or len(classes) > MOST_COLUMNS:
@@ -186,31 +179,26 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def summarize_run(record: RunRecord) -> list[str]:
-    """Summarize a finished run: scores of the selected models, and its folder."""
+    """Summarize a finished run: scores of the selected models, all metrics of the final one, and its folder."""
     if record.status == "diverged":
         return [f"The loss was not finite at step {record.diverged_at}: the run diverged.", f"Run: {record.folder}"]
     lines = []
     for model in record.models:
-        best = record.selected(model)
-        validation = 100 * best.validation(record.sources, model)
-        lines.append(f"{model}: best validation {NAMES[record.spec.metric]} {validation:.1f} % at step {best.step}")
+        place, validation = record.best(model)
+        best = record.evaluations[place]
+        name_of = NAMES[record.spec.metric]
+        lines.append(f"{model}: best validation {name_of} {100 * validation:.1f} % at step {best.step}")
         for name, parts in best.accuracy[model].items():
             role = "source" if name in record.sources else "test"
             scores = ", ".join(f"{part} {100 * value:.1f} %" for part, value in sorted(parts.items()))
             lines.append(f"  {name} ({role}): {scores}")
     longer = ["Still improving at the last step: raise --steps."] if record.still_improving else []
-    return [*lines, *_describe_unseen(record), *longer, f"Run: {record.folder}"]
-
-
-def _describe_unseen(record: RunRecord) -> list[str]:
-    """List all metrics of the run's final model (averaged if there is one) on the test domains."""
-    model = record.models[-1]
-    metrics = record.unseen.get(model, {})
-    if not metrics:
-        return []
-    confusion = confusion_table(record.classes, pooled_confusion(metrics))
-    tables = [metrics_table(metrics), recall_table(record.classes, metrics), *([confusion] if confusion else [])]
-    rows = [sum(row) for row in pooled_confusion(metrics)]
-    suggestion = "The classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy."
-    advised = rows and is_unbalanced(rows) and record.spec.metric == "accuracy"
-    return [f"{model} on the test domains (the part that tables report):", *tables, *([suggestion] if advised else [])]
+    if metrics := record.unseen.get(record.models[-1]):  # of the averaged model, if there is one
+        confusion = pooled_confusion(metrics)
+        hidden = record.spec.metric == "accuracy" and bool(confusion) and is_unbalanced([*map(sum, confusion)])
+        lines.append(f"{record.models[-1]} on the test domains (the part that tables report):")
+        lines += [metrics_table(metrics), recall_table(record.classes, metrics)]
+        lines += filter(None, [confusion_table(record.classes, confusion)])
+        if hidden:
+            lines.append("The classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy.")
+    return [*lines, *longer, f"Run: {record.folder}"]

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from fgmix.data import Domain
 from fgmix.data.dataset import Indices
 from fgmix.data.loading import HostBatch, deliver
 from fgmix.records.evaluations import Model, Score
-from fgmix.records.metrics import metrics, rates
+from fgmix.records.metrics import Floats, rates
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.seeding import torch_generator
 from fgmix.training.devices import autocast
@@ -38,10 +37,11 @@ M = TypeVar("M", bound=str)  # names of models
 
 
 class Outputs(NamedTuple):
-    """Predictions of a model for the samples of a subset, on its device."""
+    """Predictions of a model for the samples of a subset: the arguments of `records.metrics.metrics`."""
 
-    guesses: Tensor  # predicted classes (n,)
-    logits: Tensor  # (m, C) of the first m samples, as many as `MOST_LOGITS` allows
+    y: Indices  # labels (n,)
+    guesses: Indices  # predicted classes (n,)
+    probabilities: Floats  # (m, C) of the first m samples, as many as `MOST_LOGITS` allows
 
 
 DomainScores = dict[str, dict[str, Score]]  # by domain, then by part: "train" or "holdout"
@@ -75,13 +75,12 @@ def score_run(
     """
     augmented_validation = PROTOCOLS[run.spec.protocol].augmented_validation
     subsets: dict[tuple[str, str], Subset] = {}
-    for name, split in run.splits.items():
-        is_source = name in run.sources
-        domain = run.dataset.domains[run.dataset.index(name)]
+    for domain in run.dataset.domains:
+        name, is_source = domain.name, domain.name in run.sources
         for part in ("holdout",) if is_source and not run.spec.evaluate_train else ("train", "holdout"):
             draws = (run.spec.seed, name, part, step) if is_source and augmented_validation else None
-            reported = not is_source and part == "train"
-            subsets[name, part] = Subset(domain, getattr(split, part), draws, outputs=reported)
+            reported = not is_source and part == "train"  # which no selection rule uses
+            subsets[name, part] = Subset(domain, getattr(run.splits[name], part), draws, outputs=reported)
     device = next(algorithm.parameters()).device
     with evaluation_mode(algorithm), autocast(run.spec.precision, device):
         scores = score_subsets(models, list(subsets.values()), device, len(run.dataset.classes))
@@ -90,18 +89,6 @@ def score_run(
         for (name, part), score in zip(subsets, scores[model]):
             by_domain[model][name][part] = score
     return by_domain
-
-
-def compute_unseen_metrics(run: PreparedRun, scores: DomainScores) -> dict[str, dict[str, Any]]:
-    """Compute all metrics on the test domains: of the part that is reported, which no selection rule uses."""
-    unseen = {}
-    for name, split in run.splits.items():
-        if name not in run.sources and (outputs := scores[name]["train"].outputs):
-            guesses, logits = (tensor.cpu().numpy() for tensor in outputs)
-            p = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
-            y = run.dataset.domains[run.dataset.index(name)].y[split.train]
-            unseen[name] = msgspec.to_builtins(metrics(y, guesses, p / p.sum(axis=1, keepdims=True)))
-    return unseen
 
 
 # Any models and subsets
@@ -119,7 +106,7 @@ def score_subsets(
     dtype = torch.float32 if device.type == "mps" else torch.float64  # mps has no doubles
     losses = torch.zeros(len(models), len(subsets), dtype=dtype, device=device)
     hits, predicted = torch.zeros(2, len(models), len(subsets), classes, dtype=dtype, device=device)
-    kept: dict[tuple[int, int], list[Outputs]] = defaultdict(list)
+    kept: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
     ready = deliver(lambda batch: [subsets[batch[0]].prepare(batch[1])], batches, device=device)
     for (p, start), [(x, y)] in zip(batches, ready):
         for m, predict in enumerate(models.values()):
@@ -129,16 +116,24 @@ def score_subsets(
             hits[m, p].index_add_(0, y, (guesses == y).to(dtype))
             predicted[m, p].index_add_(0, guesses, torch.ones_like(guesses, dtype=dtype))
             if subsets[p].outputs:
-                kept[m, p].append(Outputs(guesses, logits[: max(0, MOST_LOGITS // classes - start)]))
+                kept[m, p].append((guesses, logits[: max(0, MOST_LOGITS // classes - start)]))
     loss, predictions, correct = losses.cpu().numpy(), predicted.cpu().numpy(), hits.cpu().numpy()
+    outputs = {(m, p): _fetch_outputs(subsets[p], each) for (m, p), each in kept.items()}
     scores: dict[M, list[Score]] = {name: [] for name in models}
     for p, subset in enumerate(subsets):
         labelled = np.bincount(subset.domain.y[subset.indices], minlength=classes)
         for m, name in enumerate(models):
             counted = rates(labelled, predictions[m, p], correct[m, p])
-            outputs = Outputs(*map(torch.cat, zip(*kept[m, p]))) if kept[m, p] else None
-            scores[name].append(Score(counted.accuracy, float(loss[m, p] / counted.samples), counted, outputs))
+            mean_loss = float(loss[m, p] / counted.samples)
+            scores[name].append(Score(counted.accuracy, mean_loss, counted, outputs.get((m, p))))
     return scores
+
+
+def _fetch_outputs(subset: Subset, batches: Sequence[tuple[Tensor, Tensor]]) -> Outputs:
+    """Fetch guesses and logits of all batches of a subset from the device."""
+    guesses, logits = (torch.cat(tensors).cpu().numpy() for tensors in zip(*batches))
+    p = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
+    return Outputs(subset.domain.y[subset.indices], guesses, p / p.sum(axis=1, keepdims=True))
 
 
 def bind_weights(algorithm: Algorithm, tensors: dict[str, Tensor]) -> Predict:

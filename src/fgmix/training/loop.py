@@ -30,8 +30,9 @@ from fgmix.errors import bad_value
 from fgmix.progress import Progress
 from fgmix.records.evaluations import Evaluation, Model, make_evaluation
 from fgmix.records.files import check_path
+from fgmix.records.metrics import metrics
 from fgmix.records.protocols import PROTOCOLS
-from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, Unseen, selected_weights
+from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, Unseen, keeps, selected_weights
 from fgmix.records.store import RunFolder, describe_older, is_other_code, read_record, write_record
 from fgmix.seeding import seed_torch
 from fgmix.training.devices import (
@@ -45,7 +46,6 @@ from fgmix.training.evaluate import (
     DomainScores,
     Predict,
     bind_weights,
-    compute_unseen_metrics,
     score_run,
 )
 from fgmix.training.prepare import (
@@ -59,7 +59,7 @@ from fgmix.training.prepare import (
 )
 from fgmix.training.resolve import list_notes
 from fgmix.training.signals import Stop, Stopped, stop_on_signal
-from fgmix.training.state import KeptWeights, resume, save_checkpoint
+from fgmix.training.state import list_models, list_snapshot_steps, resume, save_checkpoint, save_weights
 from fgmix.training.trunk import build_trunk, check_trunk, describe_trunk, load_trunk, locate_trunk
 
 OnEvaluation = Callable[[ResolvedSpec, Evaluation], None]
@@ -178,8 +178,8 @@ class _Loop:
         self.device = next(algorithm.parameters()).device
         self.algorithm = algorithm
         self.average = build_average(self.spec, self.algorithm)
-        self.weights = KeptWeights(self.spec, folder, self.algorithm, self.average)
-        self.models = self.weights.models
+        self.models = list_models(self.spec)
+        self.snapshot_steps = set(list_snapshot_steps(self.spec, self.spec.steps))
         self.pending: list[Tensor] = []  # losses of the steps since the last check
         self.saved_at = monotonic()
         self.state, self.evaluations = resume(folder, self.spec, self.algorithm, self.average)
@@ -205,7 +205,7 @@ class _Loop:
         """Train up to step `last`; returns the first step whose loss was not finite, if there is one."""
         title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
         with Progress(title, last, done=self.state.step, show=self.show) as bar:
-            self.weights.save_snapshot(self.state.step)
+            self._save_snapshot()
             if self._evaluation_due:  # the run was stopped before it
                 if not self._evaluate(bar):
                     return self.state.step
@@ -218,7 +218,7 @@ class _Loop:
                 diverged_at = self._check_losses(bar, saving)
                 if diverged_at:
                     return diverged_at
-                self.weights.save_snapshot(self.state.step)
+                self._save_snapshot()
                 if stopping:
                     self._save_and_stop()
                 if self._evaluation_due and not self._evaluate(bar):
@@ -234,6 +234,17 @@ class _Loop:
         evaluation, self.new_evaluation = self.new_evaluation, None
         if self.on_evaluation and evaluation:
             self.on_evaluation(self.spec, deepcopy(evaluation))
+
+    def _save_snapshot(self) -> None:
+        """Save the weights after this step, if the run keeps a snapshot of it."""
+        for model in self.models if self.state.step in self.snapshot_steps else ():
+            path = self.folder.snapshot(self.state.step, model)
+            path.parent.mkdir(exist_ok=True)
+            self._save_weights(path, model, model_only=True)
+
+    def _save_weights(self, path: Path, model: Model, *, model_only: bool) -> None:
+        """Save the weights of the raw or of the averaged model; `model_only` is that of `save_weights`."""
+        save_weights(path, self.algorithm, None if model == "raw" else self.average, model_only=model_only)
 
     def _save_and_stop(self) -> NoReturn:
         self._save()
@@ -305,10 +316,14 @@ class _Loop:
             value = evaluation.validation(self.run.sources, model)
             better = value > self.state.best.get(model, -1.0)
             if better or selected_weights(model) == "last":
-                self.state.unseen[model] = compute_unseen_metrics(self.run, scores[model])
-            if better:  # the weights are written before the checkpoint that refers to them
+                tests = {name: scores[model][name]["train"].outputs for name in self.spec.test_domains}
+                unseen = {name: metrics(*tests[name]) for name in self.run.dataset.domain_names if name in tests}
+                self.state.unseen[model] = msgspec.to_builtins(unseen)
+            if better:
                 self.state.best[model] = value
-                self.weights.save("best", model)
+            if better and keeps(self.spec, "best", model):  # written before the checkpoint that refers to it
+                path = self.folder.weights("best", model)
+                self._save_weights(path, model, model_only=self.spec.keep == "best")
         self.new_evaluation = evaluation
         return True
 
@@ -329,8 +344,10 @@ class _Loop:
     def finish(self, diverged_at: int | None) -> RunRecord:
         """Save the last weights, write the record and remove the checkpoints."""
         if diverged_at is None:
-            for model in self.models:
-                self.weights.save("last", model)
+            for model in (model for model in self.models if keeps(self.spec, "last", model)):
+                path = self.folder.weights("last", model)
+                self._save_weights(path, model, model_only=self.spec.keep == "best")
+        gpu = describe_gpu(self.device)
         notes = self._review() if diverged_at is None else []
         unseen = {model: self.state.unseen[model] for model in self.models if model in self.state.unseen}
         record = RunRecord(
@@ -343,7 +360,7 @@ class _Loop:
             domains=self.run.dataset.domain_names,
             notes=(*self.run.dataset.notes, *notes),
             weights_matched=getattr(self.algorithm.featurizer, "weights_matched", None),
-            gpu=describe_gpu(self.device),
+            gpu=gpu,
             code=self.folder.code,
             classes=self.run.dataset.classes,
             unseen=msgspec.convert(unseen, Unseen),

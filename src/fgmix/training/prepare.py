@@ -99,27 +99,23 @@ def prepare_data(
 
     The standardisation is fitted to the training parts of the source domains only.
     """
-    if spec.on_activations:
-        cache = locate_activations(spec, dataset, device=device)
-        cache.fill(progress=progress)
-        return split_and_standardise(spec, cache.read())
-    return split_and_standardise(spec, _normalise(spec, dataset))
+    if not spec.on_activations:
+        return split_and_standardise(spec, dataset)
+    cache = locate_activations(spec, dataset, device=device)
+    cache.fill(progress=progress)
+    return split_and_standardise(spec, cache.read())
 
 
 def split_and_standardise(spec: ResolvedSpec, dataset: DomainDataset) -> PreparedRun:
-    """Prepare a run on samples as its network sees them."""
+    """Prepare a run on images, features or activations."""
+    if spec.interpolation and not spec.on_activations:
+        dataset = dataset.normalise(Normalisation(spec.mean, spec.std, spec.interpolation))
     splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
     if not spec.standardize:
         return PreparedRun(spec, transform_dataset(dataset, spec.augment), splits)
     sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
     standard = fit_standardisation(((domain, splits[domain.name].train) for domain in sources), spec.tail)
     return PreparedRun(spec, transform_dataset(standardise(dataset, standard), spec.augment), splits, standard)
-
-
-def _normalise(spec: ResolvedSpec, dataset: DomainDataset) -> DomainDataset:
-    if not spec.interpolation:
-        return dataset
-    return dataset.normalise(Normalisation(spec.mean, spec.std, spec.interpolation))
 
 
 def rehearse(spec: RunSpec, *, progress: bool = True) -> ResolvedSpec:
@@ -141,8 +137,8 @@ def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: 
 
     With `blank`, pre-trained weights are not loaded: for a network whose weights are all loaded from another file.
     """
-    seed_torch("init", spec.seed)
     if spec.frozen:
+        seed_torch("init", spec.seed)
         featurizer = build_featurizer(ON_FROZEN, (spec.code_size,), dropout=spec.dropout)
     else:
         featurizer = _build_backbone(spec, blank, dropout=spec.dropout, freeze_bn=spec.freeze_bn)
@@ -174,13 +170,13 @@ def locate_activations(spec: ResolvedSpec, dataset: DomainDataset, *, device: st
     name = backbone if spec.frozen else f"{backbone} up to {spec.freeze}"
     # Half precision: the maps of PACS at 224 px are gigabytes, and rounding is far below the noise of a training step.
     precision: Literal["float32", "float16"] = "float32" if spec.frozen else "float16"
-    dataset = _normalise(spec, dataset)
+    if spec.interpolation:
+        dataset = dataset.normalise(Normalisation(spec.mean, spec.std, spec.interpolation))
     return ActivationCache(dataset, build_front(spec), name, spec.views, precision, pick_device(device))
 
 
 def build_front(spec: ResolvedSpec, *, blank: bool = False) -> Featurizer | Front:
     """Build the frozen network, or first sections, of a run `on_activations`; `blank` as in `new_algorithm`."""
-    seed_torch("init", spec.seed)  # as in `new_algorithm`: a network without pre-trained weights is the same
     whole = _build_backbone(spec, blank, dropout=0.0, freeze_bn=True).requires_grad_(False).eval()
     return whole if spec.frozen else split_network(whole, spec.freeze)[0]
 
@@ -189,13 +185,14 @@ def complete_featurizer(spec: ResolvedSpec, featurizer: nn.Module) -> nn.Module:
     """Return the featurizer of images of a run: one trained after a cut gets its frozen first sections back."""
     if spec.frozen or not spec.on_activations:
         return featurizer
-    seed_torch("init", spec.seed)
     whole = _build_backbone(spec, False, dropout=spec.dropout, freeze_bn=spec.freeze_bn)
     whole.load_state_dict({**whole.state_dict(), **featurizer.state_dict()})
     return whole.to(next(featurizer.parameters()).device).train(featurizer.training)
 
 
 def _build_backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_bn: bool) -> Featurizer:
+    """Build the network of images, before anything else that is random: without pre-trained weights it is the same."""
+    seed_torch("init", spec.seed)
     if spec.backbone_digest:
         check_backbone(spec.backbone, spec.backbone_digest)
     # Images in arrays are not resized: the network normalises them.
@@ -223,7 +220,7 @@ def build_average(spec: ResolvedSpec, algorithm: Algorithm) -> WeightAverage | N
 def build_source(run: PreparedRun) -> BatchSource:
     """Build the source of the batches of the run's source domains."""
     spec = run.spec
-    domains = tuple(run.dataset.domains[run.dataset.index(name)] for name in run.sources)
+    domains = tuple(domain for domain in run.dataset.domains if domain.name in run.sources)
     pools = tuple(run.splits[domain.name].train for domain in domains)
     labels = tuple(domain.y for domain in domains)
     weights = sampling_weights(domains, pools, balanced=spec.class_weight == "balanced")

@@ -67,13 +67,16 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "steps": steps,
         "eval_every": min(spec.eval_every or eval_every, steps),
         "batch_size": batch_size,
-        "classes_per_batch": _resolve_classes_per_batch(spec, dataset, algorithm, shared_by, batch_size),
+        "classes_per_batch": spec.classes_per_batch or 0,
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
         "standardize": standardize,
         **_resolve_augment(spec, dataset),
         "tail": TAIL if standardize and kind == "features" else 0.0,
         **network,
     }
+    if shared_by:
+        chosen = _resolve_classes_per_batch(spec, dataset, algorithm.label, shared_by, batch_size)
+        decided["classes_per_batch"] = chosen
     if spec.averaging != "none":
         # SWAD finds its start by the losses; neither average includes steps in which the base model is not trained.
         start = first if spec.averaging == "swad" else max(spec.averaging_start, first)
@@ -82,19 +85,15 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     return ResolvedSpec(**{**given, **decided, **known})
 
 
-def _resolve_classes_per_batch(
-    spec: RunSpec, dataset: DomainDataset, algorithm: type[Algorithm], needed: int, batch_size: int
-) -> int:
+def _resolve_classes_per_batch(spec: RunSpec, dataset: DomainDataset, label: str, needed: int, batch_size: int) -> int:
     """Resolve the number of classes per batch: class-aware sampling where a method that needs a class in several
     domains would seldom find one by uniform sampling, which would silently leave it ERM."""
     given = spec.classes_per_batch
-    if needed == 0:
-        return given or 0
     sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
     shares = class_shares(sources, len(dataset.classes))
     if not ((shares > 0).sum(0) >= needed).any():
         raise UserError(
-            f"Expected a class that {needed} source domains share, whose codes {algorithm.label} mixes. Found none in "
+            f"Expected a class that {needed} source domains share, whose codes {label} mixes. Found none in "
             f"{dataset.name}. Choose another method, or fewer domains with --set domains_per_tuple=2."
         )
     if given is not None or spec.class_weight != "none" or any(domain.weights is not None for domain in sources):

@@ -23,7 +23,7 @@ from fgmix.errors import UserError, to_user_error
 from fgmix.records.digests import Damaged, check_zip, damage_error, seal_zip
 from fgmix.records.evaluations import Evaluation, Model, Share
 from fgmix.records.files import read_bytes, write_bytes
-from fgmix.records.schema import Count, ResolvedSpec, Unseen, Which, keeps
+from fgmix.records.schema import Count, ResolvedSpec, Unseen, keeps
 from fgmix.records.store import RunFolder
 from fgmix.training.averaging import WeightAverage
 
@@ -136,32 +136,6 @@ def list_snapshot_steps(spec: ResolvedSpec, last: int) -> list[int]:
     """List the steps up to `last` of which a run keeps snapshots: evenly spaced, for paths on loss surfaces."""
     steps = {round(i * spec.steps / spec.snapshots) for i in range(spec.snapshots + 1) if spec.snapshots}
     return sorted(step for step in steps if step <= last)
-
-
-class KeptWeights:
-    """The weights that a run keeps, of the raw and of the averaged model; its `keep` and `snapshots` say which."""
-
-    def __init__(
-        self, spec: ResolvedSpec, folder: RunFolder, algorithm: Algorithm, average: WeightAverage | None
-    ) -> None:
-        self.spec, self.folder, self.algorithm, self.average = spec, folder, algorithm, average
-        self.models = list_models(spec)
-        self.snapshot_steps = set(list_snapshot_steps(spec, spec.steps))
-
-    def save(self, which: Which, model: Model) -> None:
-        """Save the weights as those of the best step so far or of the last, if the run keeps them."""
-        if keeps(self.spec, which, model):
-            path, average = self.folder.weights(which, model), None if model == "raw" else self.average
-            save_weights(path, self.algorithm, average, model_only=self.spec.keep == "best")
-
-    def save_snapshot(self, step: int) -> None:
-        """Save the weights after a step, if the run keeps a snapshot of it."""
-        if step in self.snapshot_steps:
-            for model in self.models:
-                path = self.folder.snapshot(step, model)
-                path.parent.mkdir(exist_ok=True)
-                average = None if model == "raw" else self.average
-                save_weights(path, self.algorithm, average, model_only=True)
 
 
 def save_weights(
