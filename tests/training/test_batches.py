@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
+import torch
+from torch.nn.functional import cross_entropy
 
 from copying import replace
+from fgmix import train
+from fgmix.algorithms import Algorithm, _registry, register
+from fgmix.algorithms._base import batch_of
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.data.sampling import PairedSampler, UniformSampler
 from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec
+from fgmix.testing.toys import run_steps, toy_algorithm, toy_batches
 from fgmix.training.prepare import build_source, prepare
 
 
@@ -28,6 +38,53 @@ def test_ddg_at_the_papers_size_gets_a_positive_that_is_another_image() -> None:
 def test_other_methods_draw_as_before() -> None:
     spec = RunSpec(dataset="digits", algorithm="erm", test_domains=("photo",))
     assert isinstance(build_source(prepare(spec, progress=False)).sampler, UniformSampler)
+
+
+class FirstTwo:
+    """Draws the first two samples of every pool."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.pools = sampler.pools
+
+    def draw(self, step: int) -> list[Any]:
+        return [np.roll(pool, -step)[:2] for pool in self.pools]
+
+
+@pytest.fixture
+def remembering(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Algorithm]]:
+    """A method with a sampler of its own that is told which samples it gets."""
+    monkeypatch.setattr(_registry, "_REGISTRY", {**_registry._REGISTRY})
+
+    @register("remembering")
+    class Remembering(Algorithm):
+        needs_indices = True
+        seen: ClassVar[list[Any]] = []
+
+        @classmethod
+        def wrap_sampler(cls, sampler: Any, labels: tuple[Any, ...]) -> Any:  # noqa: ARG003
+            return FirstTwo(sampler)
+
+        def objective(self, batches: Any) -> dict[str, torch.Tensor]:
+            self.seen.append([(x.flatten().tolist(), batch.indices.tolist()) for batch in batches for x in batch[:1]])
+            return {
+                "loss": cross_entropy(torch.cat(list(map(self.classifier, self.encode(batches)))), batch_of(batches)[1])
+            }
+
+    yield Remembering
+    Remembering.seen.clear()
+
+
+def test_a_method_may_sample_and_know_its_samples(remembering: Any, tmp_path: Path) -> None:
+    data = rare()
+    spec = RunSpec(dataset="arrays", algorithm="remembering", test_domains="1", steps=3, standardize=False)
+    train(spec, tmp_path, dataset=data, device="cpu", progress=False)
+    pool = prepare(spec, data, progress=False).splits["0"].train
+    values = np.arange(100.0)[:50]
+    expected = [[*np.roll(pool, -step)[:2].tolist()] for step in range(3)]
+    assert remembering.seen == [[(values[drawn].tolist(), drawn)] for drawn in expected]
+    run_steps(toy_algorithm("remembering"), toy_batches(), 0, 1)  # so do the batches of the contract
+    assert remembering.seen[-1][0][1] == list(range(8))
+    assert [len(batch) for batch in build_source(prepare(spec, data, progress=False)).at(0)] == [2]  # still (x, y)
 
 
 def rare(**weights: object) -> DomainDataset:

@@ -87,6 +87,7 @@ class Algorithm(nn.Module):
     min_domains: ClassVar[int] = 1
     needs_stages: ClassVar[bool] = False  # True: needs the stages of a convolutional network (networks.stages)
     paired_batches: ClassVar[bool] = False  # True: batches are sampled in pairs of the same class and domain
+    needs_indices: ClassVar[bool] = False  # True: each batch (x, y) has `indices`, those of its samples in their domain
     at_work: ClassVar[Mapping[str, Any]] = {}  # settings with which every part is active from the first step
     delayed: ClassVar[Mapping[str, str]] = {}  # parts that start later, by the setting that gives the step
     restarts: ClassVar[tuple[str, ...]] = ()  # settings that give the step at which Adam is reset; see `restart_adam`
@@ -156,6 +157,15 @@ class Algorithm(nn.Module):
     def domains_per_class(cls, config: BaseConfig, n_domains: int) -> int:  # noqa: ARG003 (for methods that pair domains)
         """Return in how many of the source domains of a batch a class must occur for the method to act; 0 if none."""
         return 0
+
+    @classmethod
+    def wrap_sampler(cls, sampler: Any, labels: tuple[Any, ...]) -> Any:  # noqa: ARG003 (for methods that sample)
+        """Return what draws the batches: an object with `draw(step)` → indices (b,) for each source domain.
+
+        It depends on the step alone, or a run could not be resumed exactly. `sampler` draws as the run's options say,
+        with `seed` from `pools`, the indices of the training parts. `labels` are those of all samples, by domain.
+        """
+        return sampler
 
     @classmethod
     def first_base_step(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that pre-train other parts)

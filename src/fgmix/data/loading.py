@@ -14,7 +14,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from fgmix.data.dataset import Domain, HostInputs, Indices
-from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler
+from fgmix.data.sampling import Sampler
+from fgmix.functional.batches import IndexedBatch
 from fgmix.seeding import torch_generator
 
 S = TypeVar("S")
@@ -40,6 +41,7 @@ class HostBatch:
 
     inputs: HostInputs
     y: Tensor
+    indices: Tensor | None = None  # places of the samples in their domain, for methods that need them
 
     @classmethod
     def of(cls, domain: Domain, indices: Indices, generator: torch.Generator | None = None) -> HostBatch:
@@ -48,7 +50,11 @@ class HostBatch:
 
     def move(self, move: Callable[[Tensor], Tensor]) -> HostBatch:
         """Move every tensor."""
-        return HostBatch(self.inputs.move(move), move(self.y))
+        return HostBatch(self.inputs.move(move), move(self.y), None if self.indices is None else move(self.indices))
+
+    def complete(self, x: Tensor) -> Batch:
+        """Return the batch with its finished inputs x."""
+        return (x, self.y) if self.indices is None else IndexedBatch(x, self.y, self.indices)
 
 
 @dataclass(frozen=True)
@@ -56,15 +62,20 @@ class BatchSource:
     """The batches of the source domains: a pure function of the seed and the step."""
 
     domains: tuple[Domain, ...]
-    sampler: UniformSampler | ClassAwareSampler | PairedSampler
+    sampler: Sampler
     seed: int  # of the augmentation
+    indexed: bool = False  # whether batches have the places of their samples
 
     def prepare(self, step: int) -> list[HostBatch]:
         """Prepare the batches of a step on the host, one per source domain."""
-        return [
+        drawn = self.sampler.draw(step)
+        batches = [
             HostBatch.of(domain, indices, torch_generator("augment", self.seed, d, step))
-            for d, (domain, indices) in enumerate(zip(self.domains, self.sampler.draw(step)))
+            for d, (domain, indices) in enumerate(zip(self.domains, drawn, strict=True))
         ]
+        if not self.indexed:
+            return batches
+        return [replace(batch, indices=torch.from_numpy(indices)) for batch, indices in zip(batches, drawn)]
 
     def at(self, step: int) -> list[Batch]:
         """Compute (x, y) of each source domain at `step`, on the CPU."""
@@ -92,9 +103,9 @@ def deliver(
 def finish(batches: Sequence[HostBatch]) -> list[Batch]:
     """Compute (x, y) of each batch, on its device."""
     if len(batches) < 2 or batches[0].y.device.type == "cpu":  # a CPU is faster on batches that fit into its cache
-        return [(batch.inputs.finish(), batch.y) for batch in batches]
+        return [batch.complete(batch.inputs.finish()) for batch in batches]
     x = type(batches[0].inputs).join([batch.inputs for batch in batches]).finish()
-    return list(zip(x.split([len(batch.y) for batch in batches]), (batch.y for batch in batches)))
+    return [batch.complete(part) for batch, part in zip(batches, x.split([len(batch.y) for batch in batches]))]
 
 
 _Sent = tuple[list[HostBatch], torch.cuda.Event | None]  # batches being copied, and the event that marks the end

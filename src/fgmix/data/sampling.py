@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,13 @@ from fgmix.seeding import numpy_generator
 SampleWeights = npt.NDArray[np.float64]
 MOST_MISSED = 0.05  # share of steps that may go without a class that domains share
 MOST_CLASSES = 8  # of a class-aware batch that is chosen for a method, as in the FGMix paper's runs on DomainNet
+
+
+class Sampler(Protocol):
+    """Chooses the samples of a step; a method may wrap it (`Algorithm.wrap_sampler`)."""
+
+    def draw(self, step: int) -> Sequence[Indices]:
+        """Sample the indices of the step's batch, one array (b,) per source domain."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, Batches
+from fgmix.functional.batches import IndexedBatch
 from fgmix.networks import build_classifier, build_featurizer
 from fgmix.seeding import seed_torch
 
@@ -52,6 +53,8 @@ def toy_batches(
 def run_steps(algorithm: Algorithm, batches: Batches, first: int, last: int) -> dict[str, Tensor]:
     """Run steps first, …, last − 1, each seeded by its number as in the training loop; returns the last metrics."""
     algorithm.train()
+    if algorithm.needs_indices:
+        batches = [IndexedBatch(x, y, torch.arange(len(y))) for x, y in batches]
     metrics: dict[str, Tensor] = {}
     for step in range(first, last):
         seed_torch("step", 0, step)

@@ -27,6 +27,7 @@ from fgmix.algorithms import Algorithm
 from fgmix.data import DomainDataset
 from fgmix.data.loading import deliver
 from fgmix.errors import bad_value
+from fgmix.functional.batches import replace_inputs
 from fgmix.progress import Progress
 from fgmix.records.evaluations import Evaluation, Model, make_evaluation
 from fgmix.records.files import check_path
@@ -266,9 +267,9 @@ class _Loop:
         return by_step or (minutes > 0 and monotonic() - self.saved_at >= 60 * minutes)
 
     def _step(self, batches: list[tuple[Tensor, Tensor]]) -> None:
-        if self.spec.channels_last:
+        if self.spec.channels_last and batches[0][0].ndim == 4:
             layout = torch.channels_last
-            batches = [(x.contiguous(memory_format=layout) if x.ndim == 4 else x, y) for x, y in batches]
+            batches = [replace_inputs(batch, batch[0].contiguous(memory_format=layout)) for batch in batches]
         seed_torch("step", self.spec.seed, self.state.step)
         with autocast(self.spec.precision, self.device):
             metrics = self.algorithm.step(batches)

@@ -227,8 +227,9 @@ def build_source(run: PreparedRun) -> BatchSource:
     sampler: UniformSampler | ClassAwareSampler = UniformSampler(spec.seed, pools, spec.batch_size, weights)
     if spec.classes_per_batch:
         sampler = ClassAwareSampler(spec.seed, pools, labels, spec.batch_size, spec.classes_per_batch)
-    paired = get(spec.algorithm).paired_batches
-    return BatchSource(domains, PairedSampler(sampler, labels) if paired else sampler, spec.seed)
+    algorithm = get(spec.algorithm)
+    wrapped = algorithm.wrap_sampler(PairedSampler(sampler, labels) if algorithm.paired_batches else sampler, labels)
+    return BatchSource(domains, wrapped, spec.seed, indexed=algorithm.needs_indices)
 
 
 def warm_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) -> None:
