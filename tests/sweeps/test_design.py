@@ -45,6 +45,16 @@ def test_two_datasets_of_one_name_are_refused(tmp_path: Path) -> None:
     assert plan(toy_sweep(first, datasets=(first, copy))) == plan(toy_sweep(copy))  # the same data are the same runs
 
 
+def test_every_domain_is_the_only_source_in_turn(data: str) -> None:
+    runs = plan(toy_sweep(data, "erm", single_source=True, trials=1, hparams=1))
+    assert [run.spec.test_domains for run in runs] == [("mr", "us"), ("ct", "us"), ("ct", "mr")]
+    with pytest.raises(UserError, match="mixup"):
+        plan(toy_sweep(data, "mixup", single_source=True))  # needs two source domains
+    for other in ({"pairs": True}, {"test_domains": ("us",)}):
+        with pytest.raises(UserError, match="single_source"):
+            toy_sweep(data, "erm", single_source=True, **other)
+
+
 def test_pairs_are_held_out_when_asked_for(data: str) -> None:
     held_out = [run.spec.test_domains for run in plan(toy_sweep(data, pairs=True))]
     assert held_out == [("ct",), ("mr",), ("us",), ("ct", "mr"), ("ct", "us"), ("mr", "us")]

@@ -39,6 +39,7 @@ class SweepOptions(Checked):
         "", help="size of the paper's presets: paper (default), small (an hour on 2 cores) or cpu", group=_GROUP
     )
     pairs: bool | None = declare(None, help="also hold out pairs, for leave-one-domain-out selection", group=_GROUP)
+    single_source: bool | None = declare(None, help="train on each domain alone and test on all others", group=_GROUP)
     trials: int | None = declare(
         None, help="number of trials, each with its own splits; 3 by default", group=_GROUP, ge=1, le=1000
     )
@@ -105,7 +106,7 @@ def design_sweeps(options: SweepOptions, common: Mapping[str, Any]) -> tuple[Swe
     """Design the preset's sweeps, or one over the datasets and algorithms; `common` are options of every run."""
     from fgmix.sweeps.presets import change_sweeps
 
-    names = ("test_domains", "pairs", "trials", "hparams", "space")
+    names = ("test_domains", "pairs", "single_source", "trials", "hparams", "space")
     given = {name: getattr(options, name) for name in names}
     return change_sweeps(
         _choose_sweeps(options),
@@ -118,11 +119,13 @@ def design_sweeps(options: SweepOptions, common: Mapping[str, Any]) -> tuple[Swe
 
 def _choose_sweeps(options: SweepOptions) -> tuple[Sweep, ...]:
     """Return the preset's sweeps, or a sweep over the datasets and algorithms."""
-    from fgmix.algorithms import names
+    from fgmix.algorithms import get, names
     from fgmix.sweeps.design import Sweep
     from fgmix.sweeps.presets import get_preset
 
-    algorithms = tuple(names()) if options.algorithms == ("all",) else options.algorithms
+    algorithms = options.algorithms
+    if algorithms == ("all",):
+        algorithms = tuple(name for name in names() if not options.single_source or get(name).min_domains == 1)
     if options.preset:
         if options.datasets:
             raise UserError("Expected --preset or --datasets. Found both; a preset names its own datasets.")

@@ -40,6 +40,7 @@ def keep_runs(
     return replace(
         runs,
         records=[*plain.values()],
+        single_source=[record for record in runs.single_source if id(record) in kept],
         grids=[grid for grid in grids if len(grid.points()) > 1],  # the runs of a single point are no grid
         test_domains={
             dataset: {name for name in every if not tests or name in tests}

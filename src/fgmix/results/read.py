@@ -24,6 +24,7 @@ from fgmix.results.grids import split_grids
 from fgmix.results.runs import Runs
 from fgmix.results.selection import find_test_domains
 from fgmix.results.settings import mark_settings
+from fgmix.results.single_source import split_single_source
 
 Place = str | os.PathLike[str]
 MOST_NOTES = 10  # about skipped files
@@ -93,7 +94,8 @@ def _mark_settings(runs: Runs) -> Runs:
     """Mark runs of one row whose settings differ, which are rows of their own, and add notes on their code."""
     grids = [replace(grid, records=tuple(mark_settings(grid.records, grid.values))) for grid in runs.grids]
     notes = (*runs.notes, *describe_codes(runs.all_records()))
-    return replace(runs, records=mark_settings(runs.records), grids=grids, notes=notes)
+    others, single = split_single_source(mark_settings(runs.records))
+    return replace(runs, records=others, single_source=single, grids=grids, notes=notes)
 
 
 def _join_test_domains(parts: Sequence[Runs]) -> dict[str, set[str]]:

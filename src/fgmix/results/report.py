@@ -19,6 +19,7 @@ from fgmix.results.ranks import RANKS, Ranking, rank_rows, ranking_table, unrank
 from fgmix.results.rules import rule_tables
 from fgmix.results.runs import Runs, as_runs
 from fgmix.results.selection import Rule, Selection, compute_once, select
+from fgmix.results.single_source import single_source_tables
 from fgmix.results.statistics import BASELINE, Comparisons, accuracies_by_row, check_margin, compare, copies, is_row
 from fgmix.results.tables import Spread, Table, dataset_table, overall_table
 
@@ -65,7 +66,7 @@ def tabulate(
 
 
 def all_tables(runs: Runs, selection: Selection | None, choices: Choices) -> list[Table]:
-    """Make the tables of runs outside of grids, of metrics besides accuracy, of every grid, and of times per step.
+    """Make the tables of runs outside of grids, of other metrics, of single sources, of grids, and of times per step.
 
     Args:
         runs: finished runs.
@@ -77,6 +78,7 @@ def all_tables(runs: Runs, selection: Selection | None, choices: Choices) -> lis
         tables += report_tables(selection, choices, partial_trials=runs.partial_trials)
         tables += rule_tables(runs, choices.spread) if choices.every_rule else []
         tables += metrics_tables(selection)
+    tables += single_source_tables(runs.single_source, choices.rule, choices.spread)
     for grid in runs.grids:
         tables += grid_tables(grid, rule=choices.rule, spread=choices.spread, published=choices.published)
     if runs.costs is not None:

@@ -26,6 +26,7 @@ class Runs(Tabular):
     Args:
         records: runs outside of grids.
         grids: runs of grids.
+        single_source: runs of studies in which several domains are the only source in turn.
         costs: times per step; None if they were not measured.
         partial_trials: whether the overall table averages a trial over the domains it has, as DomainBed's does.
         notes: warnings from reading, such as a record that was skipped.
@@ -43,6 +44,7 @@ class Runs(Tabular):
     test_domains: Mapping[str, Collection[str]] = field(default_factory=dict)
     folders: tuple[Path, ...] = ()
     from_domainbed: tuple[Path, ...] = ()
+    single_source: Sequence[RunRecord] = ()
 
     def __len__(self) -> int:
         return len(self.all_records())
@@ -61,7 +63,7 @@ class Runs(Tabular):
 
     def all_records(self) -> list[RunRecord]:
         """List every finished run once."""
-        records = [*self.records, *(record for grid in self.grids for record in grid.records)]
+        records = [*self.records, *self.single_source, *(record for grid in self.grids for record in grid.records)]
         return list({id(record): record for record in records}.values())
 
     def keep(

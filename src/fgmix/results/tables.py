@@ -118,7 +118,7 @@ def dataset_table(
             average_trials({r: _number(selection, Cell(dataset, row, r, t)) for r in own}, spread) for t in domains
         ]
         rows.append(TableRow(row, (*entries, _average(entries, domains))))
-    caption = _caption(
+    caption = write_caption(
         selection, spread, [dataset], f"{AVERAGE}: mean over the test domains{_list_held_out(selection, dataset)}."
     )
     return Table(dataset, caption, (*domains, AVERAGE), tuple(rows), selection.labels, dataset)
@@ -161,7 +161,7 @@ def _list_held_out(selection: Selection, dataset: str) -> str:
 def overall_caption(selection: Selection, spread: Spread, partial_trials: bool = False) -> str:
     """Write the caption of numbers that are means over the test domains of a dataset."""
     partial = " A trial that lacks a domain is averaged over those it has, as in DomainBed." if partial_trials else ""
-    return _caption(selection, spread, selection.domains, f"A trial is the mean over its test domains.{partial}")
+    return write_caption(selection, spread, selection.domains, f"A trial is the mean over its test domains.{partial}")
 
 
 def drop_empty(table: Table) -> Table:
@@ -241,7 +241,8 @@ def _average(entries: Sequence[Entry], names: Sequence[str]) -> Entry:
     return Entry(note=f"no number for {', '.join(missing)}")
 
 
-def _caption(selection: Selection, spread: Spread, datasets: Iterable[str], average: str) -> str:
+def write_caption(selection: Selection, spread: Spread, datasets: Iterable[str], average: str) -> str:
+    """Write what the numbers are, how runs are selected, what ± is, and what the average is of."""
     number = selection.metric[:1].upper() + selection.metric[1:]
     over = _describe_trials(selection, [*datasets], spread)
     return f"{number} (%) on the test domain. Model selection: {RULES[selection.rule]}. {over}. {average}"

@@ -43,6 +43,7 @@ class Sweep:
         algorithms: registered names; one or several.
         test_domains: domains to hold out, of each dataset that has them; by default all domains of every dataset.
         pairs: also hold out every pair of domains, as required by leave-one-domain-out selection.
+        single_source: train on each domain alone and test on all others, instead of holding out domains in turn.
         trials: number of trials; trial t splits the domains with seed t.
         hparams: hyper-parameter samples per trial; sample 0 is the defaults.
         space: "domainbed" or "paper".
@@ -56,6 +57,7 @@ class Sweep:
     algorithms: tuple[str, ...]
     test_domains: tuple[str, ...] | None = None
     pairs: bool = False
+    single_source: bool = False
     trials: int = 3
     hparams: int = 20
     space: Space = "domainbed"
@@ -71,6 +73,8 @@ class Sweep:
                 raise bad_value(name, "a positive integer", getattr(self, name))
         if not self.datasets or not self.algorithms:
             raise UserError("Expected a dataset and an algorithm to sweep over. Found none. Name at least one of each.")
+        if self.single_source and (self.pairs or self.test_domains is not None):
+            raise UserError("Expected `single_source`, or `pairs` and `test_domains`. Found both. Leave one out.")
         sizes = map(len, (self.datasets, self.algorithms, *self.grid.values()))
         least = self.trials * self.hparams * prod(sizes)  # with one test domain
         if least > MAX_RUNS:
@@ -175,6 +179,8 @@ class Sweep:
                 f"Expected a domain of {data.name} among the test domains {', '.join(self.test_domains or ())}. "
                 f"Found none; it has {', '.join(data.domain_names)}."
             )
+        if self.single_source:
+            return [tuple(name for name in data.domain_names if name != source) for source in data.domain_names]
         singles = [(name,) for name in chosen]
         pairs = [pair for pair in combinations(data.domain_names, 2) if set(pair) & set(chosen)]
         return [*singles, *pairs] if self.pairs else [*singles]

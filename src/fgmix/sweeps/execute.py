@@ -118,7 +118,10 @@ def _write_plans(sweeps: Sequence[Sweep], out: Path) -> list[PlannedRun]:
     """Write all plans before anything runs; return the runs of all sweeps, each once and trial by trial."""
     plans = plan_all(sweeps)
     for sweep, runs in zip(sweeps, plans):
-        write_plan(out, Plan(tuple(run.name for run in runs), sweep.grid), asdict(sweep))
+        content = asdict(sweep)
+        if not sweep.single_source:
+            del content["single_source"]  # so that plans of earlier versions do not change
+        write_plan(out, Plan(tuple(run.name for run in runs), sweep.grid), content)
     runs = list({run.name: run for runs in plans for run in runs}.values())
     datasets = list(dict.fromkeys(run.spec.dataset for run in runs))
     return sorted(runs, key=lambda run: (datasets.index(run.spec.dataset), run.spec.trial_seed))
