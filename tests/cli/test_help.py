@@ -67,7 +67,7 @@ def test_help_shows_how_a_network_starts(name: str) -> None:
 def test_there_are_few_commands_and_everyday_options() -> None:
     shown = [option for command in ALL.values() for option in command.params if not getattr(option, "hidden", False)]
     assert len(ALL) <= 24
-    assert sum(option.param_type_name == "option" for option in shown) <= 195
+    assert sum(option.param_type_name == "option" for option in shown) <= 180
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(100, 60), (80, 80)])
@@ -85,3 +85,16 @@ def test_help_is_short_and_without_types(
     assert required[: len(FIRST[name])] == FIRST[name]
     assert fgmix(name, "--help-all") == 0
     assert capsys.readouterr().out.count("\n") > lines
+
+
+def test_options_of_soup_are_grouped(capsys: pytest.CaptureFixture[str]) -> None:
+    """By what they decide; nothing but the device and the progress is left over."""
+    assert fgmix("soup", "--help") == 0
+    sections = dict(re.findall(r"^([A-Z][\w ]+):\n((?:  .*\n)+)", capsys.readouterr().out, re.MULTILINE))
+    assert {name: re.findall(r"--([\w-]+) ", rows) for name, rows in sections.items()} == {
+        "Arguments": [],
+        "Required": ["out"],
+        "Model": ["how", "weights"],
+        "Which runs": ["algorithm", "test-domain", "trial-seed"],
+        "Other options": ["device", "quiet", "help-all", "help"],
+    }

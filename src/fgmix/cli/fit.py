@@ -14,7 +14,7 @@ from fgmix.records.schema import RunSpec
 OMITTED = ("dataset", "algorithm", "hparams_seed", "evaluate_train", "snapshots")  # for research, not for a model
 SHOWN = (
     *("image_size", "class_weight", "backbone", "pretrained", "weights", "frozen"),
-    *("views", "steps", "batch_size", "seed", "metric"),
+    *("steps", "batch_size", "metric"),
 )
 TRUST = ("min_confidence", "target_accuracy")
 

@@ -60,7 +60,7 @@ Names = tuple[str, ...]
 EVERYDAY = (
     *("data_root", "image_size", "trial_seed"),
     *("backbone", "pretrained", "weights", "frozen"),
-    *("steps", "batch_size", "seed", "precision", "keep"),
+    *("steps", "batch_size", "seed", "keep"),
     *("protocol", "eval_every", "averaging", "metric"),
 )
 
@@ -180,7 +180,7 @@ def accept_plugins(command: Command) -> Command:
         command(**values)
 
     own = [p.replace(kind=p.KEYWORD_ONLY) for p in inspect.signature(command, eval_str=True).parameters.values()]
-    shown = command.__name__ in ("list_", "train", "sweep", "plan", "fit")  # others: errors name it where it is needed
+    shown = command.__name__ in ("list_", "train", "sweep")  # others: errors name it where it is needed
     text = "Python file that registers methods, datasets or backbones; repeatable"
     info = typer.Option("--plugin", help=text, hidden=not shown)
     parameters = [*own, _make_parameter(PLUGIN, Annotated[list[str] | None, info], None)]

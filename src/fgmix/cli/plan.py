@@ -31,10 +31,11 @@ def plan(
     budget: Annotated[str | None, typer.Option(help="also show what fits into this time, such as 8h")] = None,
     out: Annotated[Path | None, typer.Option(help="count only what is missing in this folder")] = None,
     spread_from: Annotated[
-        Path | None, typer.Option(metavar="RECORDS", help="folder of runs to measure the spread of differences in")
+        Path | None,
+        typer.Option(metavar="RECORDS", help="folder of runs to measure the spread of differences in", hidden=True),
     ] = None,
     spread: Annotated[
-        float | None, typer.Option(metavar="POINTS", help="guess of that spread; 2 points unless given")
+        float | None, typer.Option(metavar="POINTS", help="guess of that spread; 2 points unless given", hidden=True)
     ] = None,
 ) -> None:
     """Estimate the number of runs, the time and the space of a sweep, and which differences it can find.

@@ -7,29 +7,40 @@ from typing import Annotated, Any
 
 import typer
 
+from fgmix.cli.help import OTHERS
 from fgmix.cli.options import Flags, Quiet, flags
 from fgmix.cli.plot.models import Opening
 
+REQUIRED = "Required"
+WHICH = "Which runs"
+MODEL = "Model"
 
-@flags(opening=Flags(Opening, omit=("which", "model", "seed"), everyday=("device",)))
+
+@flags(opening=Flags(Opening, omit=("which", "model", "seed"), everyday=("device",), section=OTHERS))
 def soup(
     opening: dict[str, Any],
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUNS", help="folders of finished runs, or folders that contain them")
     ],
-    out: Annotated[Path, typer.Option(help="folder of the model")],
+    out: Annotated[Path, typer.Option(help="folder of the model", rich_help_panel=REQUIRED)],
     how: Annotated[
-        str, typer.Option(help="uniform or greedy (mean of weights), or ensemble (mean of logits)")
+        str,
+        typer.Option(help="uniform or greedy (mean of weights), or ensemble (mean of logits)", rich_help_panel=MODEL),
     ] = "uniform",
     weights: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="raw, swa or swad; by default the average where all runs have one"),
+        typer.Option(
+            metavar="NAME",
+            help="raw, swa or swad; by default the average where all runs have one",
+            rich_help_panel=MODEL,
+        ),
     ] = None,
-    algorithm: Annotated[str | None, typer.Option(help="only runs of this method")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="only runs of this method", rich_help_panel=WHICH)] = None,
     test_domain: Annotated[
-        list[str] | None, typer.Option(help="only runs that hold out this domain; repeat for several")
+        list[str] | None,
+        typer.Option(help="only runs that hold out this domain; repeat for several", rich_help_panel=WHICH),
     ] = None,
-    trial_seed: Annotated[int | None, typer.Option(help="only runs of this trial")] = None,
+    trial_seed: Annotated[int | None, typer.Option(help="only runs of this trial", rich_help_panel=WHICH)] = None,
     quiet: Quiet = False,
 ) -> None:
     """Combine finished runs into one model.

@@ -89,11 +89,11 @@ SWEEP_FLAGS = Flags(
 RUN_FLAGS = Flags(
     RunSpec,
     omit=SWEPT,
-    everyday=("steps", "batch_size", "backbone", "pretrained", "image_size", "frozen", "protocol", "keep"),
+    everyday=("steps", "batch_size", "backbone", "pretrained", "frozen", "protocol"),
     section="Every run",
     defaults=False,
 )
-LAUNCH_FLAGS = Flags(Launching, everyday=("launcher", "workers", "device", "gpus"))
+LAUNCH_FLAGS = Flags(Launching, everyday=("launcher", "workers", "device"))
 # Options without effect for a launcher: an error instead of ignoring them silently.
 FOREIGN: dict[str, tuple[str, ...]] = {
     "local": ("address", "cpus", "gpus", "slurm"),

@@ -64,9 +64,9 @@ def flatness(
     opening: dict[str, Any],
     runs: Runs,
     scope: Annotated[
-        str, typer.Option(help="what is moved: classifier, or network (filter-normalised)")
+        str, typer.Option(help="what is moved: classifier, or network (filter-normalised)", hidden=True)
     ] = "classifier",
-    directions: Annotated[int, typer.Option(help="random directions", min=1, max=100_000)] = 50,
+    directions: Annotated[int, typer.Option(help="random directions", min=1, max=100_000, hidden=True)] = 50,
     samples: Samples = 300,
     out: Out = FIGURES,
 ) -> None:
@@ -107,7 +107,9 @@ def scores(
     opening: dict[str, Any],
     run: Run,
     pairs: Annotated[int, typer.Option(help="pairs of samples for each pair of domains", min=1, max=100_000)] = 200,
-    any_class: Annotated[bool, typer.Option("--any-class", help="pairs need not share their class")] = False,
+    any_class: Annotated[
+        bool, typer.Option("--any-class", help="pairs need not share their class", hidden=True)
+    ] = False,
     out: Out = FIGURES,
 ) -> None:
     """Plot the learned compatibility A_ω against the cosine.
