@@ -23,8 +23,8 @@ from benchmarks.steps import check_rounds
 from benchmarks.turns import Turns, by_turns
 from fgmix.data import load
 from fgmix.errors import UserError, bad_value
-from fgmix.records.plans import read_error
 from fgmix.records.schema import RunSpec, to_plain, to_spec
+from fgmix.records.status import read_error
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun, Sweep, plan
 from fgmix.sweeps.execute import execute

@@ -23,8 +23,8 @@ from fgmix.deploy.soup import soup
 from fgmix.errors import UserError
 from fgmix.figures.kinds import load_arrays
 from fgmix.networks import build_featurizer
-from fgmix.records.plans import read_status
 from fgmix.records.schema import to_plain
+from fgmix.records.status import read_status
 from fgmix.records.store import pack
 from fgmix.results.read import read_runs
 from fgmix.results.report import tabulate

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from fgmix.figures.plot import plot as plot
     from fgmix.mixing.fgmix import FGMix as FGMix
     from fgmix.networks.registry import register_backbone as register_backbone
-    from fgmix.records.plans import read_status as read_status
     from fgmix.records.schema import RunRecord as RunRecord
     from fgmix.records.schema import RunSpec as RunSpec
+    from fgmix.records.status import read_status as read_status
     from fgmix.records.store import read_record as read_record
     from fgmix.report.write import write_report as write_report
     from fgmix.results.read import read_runs as read_runs

@@ -22,7 +22,7 @@ from benchmarks.turns import Turns, by_turns
 from data.pictures import make_folder
 from fgmix.data.folders import ImageFile, scan_folder
 from fgmix.errors import UserError
-from fgmix.records.plans import record_failure
+from fgmix.records.status import record_failure
 from fgmix.sweeps.design import PlannedRun
 from fgmix.training.evaluate import evaluation_mode
 from sweeps.toys import make_data

@@ -17,7 +17,7 @@ import pytest
 from fgmix.errors import MachineError, UserError
 from fgmix.records import locks
 from fgmix.records.locks import STALE, hold_claim, hold_lock, hold_new_file, is_held, is_held_elsewhere
-from fgmix.records.plans import state_of
+from fgmix.records.status import state_of
 from fgmix.records.store import RunBusy, RunFolder
 from fgmix.sweeps.design import plan
 from fgmix.sweeps.execute import execute

@@ -14,8 +14,8 @@ import pytest
 from fgmix.errors import UserError
 from fgmix.records.digests import seal_json
 from fgmix.records.files import write_json
-from fgmix.records.plans import read_status
 from fgmix.records.schema import RunRecord, to_plain
+from fgmix.records.status import read_status
 from fgmix.records.store import RunFolder
 from fgmix.report.serve import Followed, make_server
 from fgmix.results import read as reading

@@ -11,8 +11,8 @@ import pytest
 from copying import replace
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
-from fgmix.records.plans import read_status
 from fgmix.records.schema import RunSpec
+from fgmix.records.status import read_status
 from fgmix.results.read import read_runs
 from fgmix.sweeps import launchers
 from fgmix.sweeps.design import Sweep, plan

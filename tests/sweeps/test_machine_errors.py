@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fgmix.errors import MachineError
-from fgmix.records.plans import Outcome, read_error, read_status, state_of
+from fgmix.records.status import Outcome, read_error, read_status, state_of
 from fgmix.sweeps import execute as module
 from fgmix.sweeps.design import PlannedRun, plan
 from fgmix.sweeps.execute import MAX_ATTEMPTS, MachineHealth, _load_dataset, execute, postpone, run_sweeps

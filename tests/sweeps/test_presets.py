@@ -15,9 +15,9 @@ from copying import replace
 from fgmix.data import DomainDataset, from_arrays, load
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import known_domains
-from fgmix.records.plans import Outcome
 from fgmix.records.rows import Row, spec_row
 from fgmix.records.schema import RunSpec
+from fgmix.records.status import Outcome
 from fgmix.results.published import accuracies, overall, sensitivity
 from fgmix.results.read import read_runs
 from fgmix.results.report import tabulate

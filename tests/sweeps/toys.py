@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fgmix.records.plans import Outcome, record_failure
+from fgmix.records.status import Outcome, record_failure
 from fgmix.results.read import read_runs
 from fgmix.results.report import tabulate
 from fgmix.sweeps.design import PlannedRun, Sweep

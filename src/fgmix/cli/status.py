@@ -26,7 +26,7 @@ def status(
     """
     from rich.console import Console
 
-    from fgmix.records.plans import read_status
+    from fgmix.records.status import read_status
 
     if not watch:
         forbid(context, ("every",), "without --watch")

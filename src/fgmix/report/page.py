@@ -29,7 +29,7 @@ from fgmix.figures.cd import collect_ranks
 from fgmix.figures.description import Chart, encode
 from fgmix.figures.differences import Differences
 from fgmix.figures.kinds import collect_figures, describe
-from fgmix.records.plans import ORDER, Status
+from fgmix.records.status import ORDER, Status
 from fgmix.report.runs import list_runs
 from fgmix.report.summary import write_headlines
 from fgmix.results.costs import COST

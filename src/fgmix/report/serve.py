@@ -15,8 +15,8 @@ from fgmix.errors import UnknownName, UserError
 from fgmix.figures.curves import collect_curves, describe_curves
 from fgmix.figures.description import Chart
 from fgmix.records.files import read_json
-from fgmix.records.plans import ORDER, Status, read_status
 from fgmix.records.schema import ResolvedSpec, RunRecord, to_spec
+from fgmix.records.status import ORDER, Status, read_status
 from fgmix.records.store import RunFolder
 from fgmix.report.page import Frame, Sources, render_page
 from fgmix.report.write import load_figures

@@ -13,8 +13,8 @@ import fgmix
 from fgmix.errors import UserError
 from fgmix.figures.kinds import describe, load_arrays
 from fgmix.records.files import check_path, make_folder, write_bytes
-from fgmix.records.plans import Status, read_status
 from fgmix.records.schema import RunRecord
+from fgmix.records.status import Status, read_status
 from fgmix.records.store import RECORD
 from fgmix.report.page import GENERATOR, Frame, Saved, Sources, render_page
 from fgmix.results.report import Choices

@@ -25,18 +25,10 @@ from fgmix.logs import Log, check_names
 from fgmix.progress import Progress
 from fgmix.records.files import at_once, make_folder, read_lines
 from fgmix.records.locks import hold_lock, is_held
-from fgmix.records.plans import (
-    Outcome,
-    Plan,
-    describe_last_attempt,
-    is_locked,
-    read_error,
-    read_plans,
-    record_failure,
-    write_plan,
-)
+from fgmix.records.plans import Plan, read_plans, write_plan
 from fgmix.records.plugins import list_files, load_file
 from fgmix.records.schema import RunRecord
+from fgmix.records.status import Outcome, describe_last_attempt, is_locked, read_error, record_failure
 from fgmix.records.store import RunBusy, RunFolder, describe_older, is_other_code, write_record
 from fgmix.sweeps.design import PlannedRun, Sweep, plan_all
 from fgmix.training.devices import pick_device

@@ -23,7 +23,7 @@ import pytest
 
 from fgmix.cli import STOPPED
 from fgmix.errors import UserError
-from fgmix.records.plans import Outcome, read_status, state_of
+from fgmix.records.status import Outcome, read_status, state_of
 from fgmix.sweeps.design import plan
 from fgmix.sweeps.execute import MAX_IN_A_ROW, run_sweeps
 from fgmix.sweeps.launchers import local

@@ -14,7 +14,7 @@ import pytest
 
 from copying import replace
 from fgmix.errors import UserError
-from fgmix.records.plans import is_locked, read_status
+from fgmix.records.status import is_locked, read_status
 from fgmix.sweeps.design import Sweep, plan
 from fgmix.sweeps.execute import MAX_IN_A_ROW, run_sweeps
 from sweeps.toys import Here, make_data, records, sessions, tables, toy_sweep

@@ -19,8 +19,8 @@ import pytest
 
 from fgmix.errors import UserError
 from fgmix.records.files import write_json
-from fgmix.records.plans import Outcome, read_error, state_of
 from fgmix.records.schema import RunSpec
+from fgmix.records.status import Outcome, read_error, state_of
 from fgmix.sweeps.design import PlannedRun, Sweep
 from fgmix.sweeps.execute import run_sweeps
 from fgmix.sweeps.launchers.local import LocalPool

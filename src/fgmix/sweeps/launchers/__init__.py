@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.records.plans import Outcome, read_outcome, record_failure
+from fgmix.records.status import Outcome, read_outcome, record_failure
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.execute import Launch, MachineHealth, Report

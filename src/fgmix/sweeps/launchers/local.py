@@ -18,7 +18,7 @@ from types import ModuleType
 
 from fgmix.data.loading import share_cores
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.records.plans import Outcome
+from fgmix.records.status import Outcome
 from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.execute import Report, execute
 from fgmix.sweeps.launchers import GRACE, Pool, Slot

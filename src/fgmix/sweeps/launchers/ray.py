@@ -24,8 +24,8 @@ from fgmix import logs
 from fgmix.data import names as dataset_names
 from fgmix.data.loading import share_cores, usable_cores
 from fgmix.errors import UserError, bad_value
-from fgmix.records.plans import Outcome
 from fgmix.records.schema import RunSpec
+from fgmix.records.status import Outcome
 from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.execute import MachineHealth, Report, execute
 from fgmix.sweeps.launchers import Pool, Slot

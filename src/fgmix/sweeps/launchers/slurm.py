@@ -27,7 +27,7 @@ from submitit.helpers import DelayedSubmission
 
 from fgmix.errors import UserError, bad_value
 from fgmix.records.files import make_folder, read_lines
-from fgmix.records.plans import Outcome, record_failure
+from fgmix.records.status import Outcome, record_failure
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.execute import Report

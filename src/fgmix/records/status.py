@@ -1,0 +1,218 @@
+"""The folder of sweeps, or of single runs: the state of each run, and the status of all. No torch."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from fgmix.errors import UserError, to_user_error
+from fgmix.progress import format_duration
+from fgmix.records.digests import open_entry
+from fgmix.records.files import check_path, make_folder, read_bytes, read_json, read_lines, write_json
+from fgmix.records.locks import is_held, is_held_elsewhere
+from fgmix.records.plans import read_plans
+from fgmix.records.store import SPEC, RunFolder
+
+State = Literal["done", "diverged", "running", "failed", "waiting"]
+ORDER: tuple[State, ...] = ("done", "diverged", "running", "failed", "waiting")
+FINISHED: tuple[State, ...] = ("done", "diverged")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    name: str  # of the run
+    # "done" (diverged runs included), "failed", "waiting" if the machine failed, "busy" if another process works on it,
+    # or "stopped" by a signal: it resumes from its checkpoint.
+    status: Literal["done", "failed", "waiting", "busy", "stopped"]
+    error: str = ""  # why it failed, waits or stopped
+
+
+def state_of(folder: Path) -> State:
+    """Find the state of a run, from its folder alone."""
+    run = RunFolder(folder)
+    if run.is_done:
+        return "diverged" if _read_entry(run.record, "status") == "diverged" else "done"
+    if is_locked(folder):
+        return "running"
+    return "failed" if run.has_failed else "waiting"
+
+
+def is_locked(folder: Path) -> bool:
+    """Say whether a living process works on a run, here or on another machine."""
+    run = RunFolder(folder)
+    return is_held(run.lock) or is_held_elsewhere(run.claim)
+
+
+def read_outcome(folder: Path) -> Outcome:
+    """Read how a settled run ended, from its folder."""
+    if RunFolder(folder).is_done:
+        return Outcome(folder.name, "done")
+    try:
+        return Outcome(folder.name, "failed", read_error(folder))
+    except UserError as error:  # a damaged file
+        return Outcome(folder.name, "failed", str(error))
+
+
+def read_error(folder: Path) -> str:
+    """Read why a run failed."""
+    return _read_entry(RunFolder(folder).error, "error")
+
+
+def _read_entry(file: Path, name: str) -> str:
+    """Read a field of a run's JSON file; raise an error if it is missing or the file is damaged."""
+    value = open_entry(read_bytes(file), str(file), name)
+    if value is None:
+        raise UserError(f"Expected {name!r} in {file}. Found none. Delete the file and rerun the sweep.")
+    return str(value)
+
+
+def record_failure(folder: Path, error: str, trace: str = "") -> Outcome:
+    """Record in a run's folder that it failed, and why."""
+    write_json(RunFolder(make_folder(folder)).error, {"error": error, "traceback": trace})
+    return Outcome(folder.name, "failed", error)
+
+
+@dataclass(frozen=True)
+class Status:
+    """Status of the runs in a folder."""
+
+    states: Mapping[str, State]  # of every planned run, by name; without plans, of every run
+    # Seconds that processes spent on each finished run; empty if no run is left, so that none are needed.
+    worked: Mapping[str, float]
+    errors: Mapping[str, str]  # why runs failed, by name
+    attempts: Mapping[str, str] = field(default_factory=dict)  # how the machine failed during runs that wait, by name
+    # The last evaluation of each run in progress, as text, by name.
+    progress: Mapping[str, str] = field(default_factory=dict)
+    out: Path = Path()  # the folder that contains the runs
+
+    @property
+    def counts(self) -> Counter[State]:
+        return Counter(self.states.values())
+
+    @property
+    def left(self) -> int:
+        """Number of runs that are in progress or waiting."""
+        return self.counts["running"] + self.counts["waiting"]
+
+    def unfinished(self) -> list[Path]:
+        """List the folders of the runs that were started and have not ended, those in progress first."""
+        begun = sorted((state, name) for name, state in self.states.items() if state in ("running", "waiting"))
+        return [self.out / name for _, name in begun if RunFolder(self.out / name).spec.exists()]
+
+    @property
+    def seconds_a_run(self) -> float | None:
+        """Mean time of the finished runs; None before the first, or if no time was recorded."""
+        return sum(self.worked.values()) / len(self.worked) if any(self.worked.values()) else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time left if the remaining runs take as long as the finished ones, with as many at a time as now."""
+        each = self.seconds_a_run
+        return None if each is None else each * self.left / max(1, self.counts["running"])
+
+    def lines(self) -> list[str]:
+        """Write the status as lines of text."""
+        text = [", ".join(f"{self.counts[state]} {state}" for state in ORDER)]
+        if self.left and self.seconds_a_run is not None and self.seconds_left is not None:
+            at_once = max(1, self.counts["running"])
+            rate = 3600 * at_once / self.seconds_a_run
+            text.append(
+                f"{format_duration(self.seconds_a_run)} per run, {at_once} at a time, {rate:.0f} runs per hour; "
+                f"about {format_duration(self.seconds_left)} left"
+            )
+        failed = [f"failed: {name}: {error}" for name, error in self.errors.items()]
+        running = [f"running: {name}: {done}" for name, done in self.progress.items()]
+        return [*text, *running, *failed, *(f"waiting: {name}: {reason}" for name, reason in self.attempts.items())]
+
+
+def read_status(out: str | Path, before: Status | None = None) -> Status:
+    """Read the status of a folder; runs that were finished in an earlier status are not read again.
+
+    Args:
+        out: the folder of sweeps, of one run of `fgmix train`, or of several such runs.
+        before: an earlier status of the same folder.
+    """
+    out, names = _list_runs(check_path("out", out))
+    states: dict[str, State] = {}
+    errors: dict[str, str] = {}
+    for name in names:
+        if before and before.states.get(name) in FINISHED:
+            states[name] = before.states[name]
+            continue
+        try:
+            states[name] = state_of(out / name)
+            if states[name] == "failed":
+                errors[name] = read_error(out / name)
+        except (UserError, OSError) as error:  # damaged or without access: the others are still shown
+            states[name], errors[name] = "failed", str(to_user_error(error))
+    finished = [name for name, state in states.items() if state in FINISHED]
+    are_left = len(finished) + len(errors) < len(states)
+    known = before.worked if before else {}
+    worked = {name: known[name] if name in known else _read_seconds(out / name) for name in finished if are_left}
+    attempts = {name: describe_last_attempt(out / name) for name, state in states.items() if state == "waiting"}
+    progress = {name: _read_progress(out / name) for name, state in states.items() if state == "running"}
+    return Status(
+        states,
+        worked,
+        errors,
+        {name: reason for name, reason in attempts.items() if reason},
+        {name: done for name, done in progress.items() if done},
+        out,
+    )
+
+
+def _list_runs(out: Path) -> tuple[Path, list[str]]:
+    """List the runs of the plans, else the run that the folder is, or those in it; return their folder and names."""
+    planned = list(dict.fromkeys(name for plan in read_plans(out) for name in plan.runs))
+    if planned:
+        return out, planned
+    spec = RunFolder(out).spec
+    if spec.exists():
+        return out.resolve().parent, [out.resolve().name]
+    names: list[str] = []
+    with suppress(OSError), os.scandir(out) as entries:  # strings, not Path objects: there may be 20,000
+        names = sorted(entry.name for entry in entries if entry.is_dir() and _may_be_run(entry.path))
+    if not names:
+        raise UserError(
+            f"Expected the folder of a sweep or of a run at {out}. Found no plan and no run. Start one with "
+            f"`fgmix sweep --out {out}`."
+        )
+    return out, names
+
+
+def _may_be_run(folder: str) -> bool:
+    """Whether a folder is that of a run, or may be because this user has no access to it."""
+    return os.path.lexists(f"{folder}/{SPEC}") or not os.access(folder, os.X_OK)
+
+
+def _read_progress(folder: Path) -> str:
+    """Read the step of the last evaluation; empty before the first, or while a file is being written."""
+    run = RunFolder(folder)
+    try:
+        evaluations, steps = run.evaluations(), read_json(run.spec)["spec"]["steps"]
+    except (UserError, KeyError, TypeError):
+        return ""
+    return f"evaluated at step {evaluations[-1].step} of {steps}" if evaluations else ""
+
+
+def _read_seconds(folder: Path) -> float:
+    """Add up the seconds of all sessions, without incomplete lines, left by a crash; 0 if the file cannot be read."""
+    try:
+        sessions = [line.get("seconds") for line in read_lines(RunFolder(folder).sessions)]
+    except UserError:
+        return 0.0
+    return sum(float(seconds) for seconds in sessions if isinstance(seconds, int | float) and 0 <= seconds < math.inf)
+
+
+def describe_last_attempt(folder: Path) -> str:
+    """Say why and where the machine last failed during a run; empty if it never did."""
+    attempts = [line for line in read_lines(RunFolder(folder).attempts) if "reason" in line]
+    return f"{attempts[-1]['reason']} (attempt {len(attempts)}, on {attempts[-1].get('host')})" if attempts else ""
