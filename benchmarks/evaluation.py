@@ -166,5 +166,5 @@ def _algorithm(backbone: str | None, image_size: int, classes: int) -> Algorithm
 def _models(algorithm: Algorithm) -> dict[str, Predict]:
     """The raw model, and an average with its own copy of the weights."""
     average = RunningMean(algorithm, start=1)
-    average.update(algorithm, 1)
+    average.update(1)
     return {"raw": algorithm.predict, "swa": bind_weights(algorithm, average.average())}

@@ -126,7 +126,7 @@ def choose_step(name: str, algorithm: Algorithm) -> Step:
 
     def averaged(batches: Batches) -> None:
         algorithm.step(batches)
-        mean.update(algorithm, algorithm.updates)
+        mean.update(algorithm.updates)
 
     return averaged
 

@@ -30,7 +30,7 @@ def test_mean_of_all_weights_from_the_start_on() -> None:
     mean, seen = RunningMean(erm, start=3), []
     for step in range(1, 8):
         erm.step(toy_batches())
-        mean.update(erm, step)
+        mean.update(step)
         seen.append(snapshot(erm))
         if step < 3:
             assert all(torch.equal(mean.average()[name], now) for name, now in seen[-1].items())
@@ -46,7 +46,7 @@ def test_applying_the_mean_leaves_training_untouched() -> None:
     for step in range(1, 5):
         plain.step(toy_batches())
         averaged.step(toy_batches())
-        mean.update(averaged, step)
+        mean.update(step)
         with mean.applied_to(averaged):
             assert all(torch.equal(now, mean.average()[name]) for name, now in get_predictor_tensors(averaged).items())
     for name, tensor in get_predictor_tensors(plain).items():
@@ -69,7 +69,7 @@ def test_integer_buffers_are_copied_not_averaged() -> None:
     mean = RunningMean(erm, start=1)
     for step in (1, 2, 3):
         erm.step(toy_batches())
-        mean.update(erm, step)
+        mean.update(step)
     counted = [tensor for name, tensor in mean.average().items() if name.endswith("num_batches_tracked")]
     assert [int(tensor) for tensor in counted] == [3]
 
@@ -80,7 +80,7 @@ def test_averaging_does_not_wait_for_the_device() -> None:
     average = RunningMean(algorithm, start=1)
     with NoWaiting():
         for step in (1, 2):
-            average.update(algorithm, step)
+            average.update(step)
 
 
 @pytest.mark.parametrize("kind", [lambda erm: RunningMean(erm, start=2), OverfitAware])
@@ -93,7 +93,7 @@ def test_an_interrupted_average_goes_on(kind: Callable[[Algorithm], WeightAverag
         average = kind(erm)
         for step in range(1, 25):
             erm.step(toy_batches(b=2))
-            average.update(erm, step)
+            average.update(step)
             if step % 2 == 0:
                 average.add_loss(losses[step // 2 - 1])
             if step in cuts:
@@ -122,7 +122,16 @@ def test_swad_takes_in_nothing_before_the_base_model_trains() -> None:
     average = OverfitAware(erm, start=3)
     for step in range(1, 7):
         nn.init.constant_(erm.classifier.weight, step)
-        average.update(erm, step)
+        average.update(step)
         average.add_loss(1 / step)
     assert average.average()["classifier.weight"].flatten().tolist() == [6.0, 6.0]
     assert average.swad.closed == 4, "steps 3 to 6"
+
+
+def test_modules_are_walked_once_and_a_replaced_buffer_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    erm = create("erm", featurizer=nn.BatchNorm1d(2), classifier=nn.Linear(2, 2), n_domains=1)
+    mean = RunningMean(erm, start=1)
+    monkeypatch.setattr(nn.Module, "named_modules", None)
+    erm.featurizer.running_mean = torch.full((2,), 7.0)
+    mean.update(1)
+    assert mean.average()["featurizer.running_mean"].tolist() == [7.0, 7.0]

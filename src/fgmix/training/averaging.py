@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.swa_utils import get_swa_multi_avg_fn
 
 from fgmix.algorithms import Algorithm
@@ -24,12 +24,26 @@ _add_to_means = get_swa_multi_avg_fn()
 
 def get_predictor_tensors(algorithm: Algorithm) -> dict[str, Tensor]:
     """Return parameters and buffers of the featurizer and the classifier, on which a prediction depends."""
-    state = {}
-    for part in ("featurizer", "classifier"):
-        module = getattr(algorithm, part)
-        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        state.update({f"{part}.{name}": tensor.detach() for name, tensor in tensors.items()})
-    return state
+    return PredictorTensors(algorithm).get()
+
+
+class PredictorTensors:
+    """The tensors of `get_predictor_tensors`, whose modules are found once and not in every step.
+
+    The modules are kept, not the tensors: a module may replace one of its buffers.
+    """
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.places: list[tuple[str, nn.Module, str]] = []
+        for part in ("featurizer", "classifier"):
+            root: nn.Module = getattr(algorithm, part)
+            for name in [*dict(root.named_parameters()), *dict(root.named_buffers())]:
+                path, _, attribute = name.rpartition(".")
+                self.places.append((f"{part}.{name}", root.get_submodule(path), attribute))
+
+    def get(self) -> dict[str, Tensor]:
+        """Return the present tensors by name, detached."""
+        return {name: getattr(module, attribute).detach() for name, module, attribute in self.places}
 
 
 class Mean:
@@ -43,7 +57,7 @@ class Mean:
         self.count = count
 
     def add(self, tensors: Mapping[str, Tensor]) -> None:
-        pairs = [(mean, tensors[name].detach()) for name, mean in self.tensors.items()]
+        pairs = [(mean, tensors[name]) for name, mean in self.tensors.items()]
         averaged = [pair for pair in pairs if pair[0].is_floating_point()]
         if averaged:
             means, values = zip(*averaged)
@@ -65,7 +79,7 @@ class WeightAverage:
 
     follows_losses: ClassVar[bool] = False
 
-    def update(self, algorithm: Algorithm, step: int) -> None:
+    def update(self, step: int) -> None:
         """Add the weights after step `step` (counted from 1)."""
         raise NotImplementedError
 
@@ -109,7 +123,7 @@ class RunningMean(WeightAverage):
         >>> mean = RunningMean(erm, start=1)
         >>> for t in (1, 2, 3):
         ...     _ = nn.init.constant_(erm.classifier.weight, t)
-        ...     mean.update(erm, t)
+        ...     mean.update(t)
         >>> with mean.applied_to(erm):
         ...     erm.classifier.weight.flatten().tolist()
         [2.0, 2.0]
@@ -117,12 +131,13 @@ class RunningMean(WeightAverage):
 
     def __init__(self, algorithm: Algorithm, start: int) -> None:
         self.start = start
-        self.mean = Mean(get_predictor_tensors(algorithm))
+        self.tensors = PredictorTensors(algorithm)
+        self.mean = Mean(self.tensors.get())
 
-    def update(self, algorithm: Algorithm, step: int) -> None:
+    def update(self, step: int) -> None:
         if step <= self.start:
             self.mean.count = 0  # the next `add` replaces the content
-        self.mean.add(get_predictor_tensors(algorithm))
+        self.mean.add(self.tensors.get())
 
     def average(self) -> dict[str, Tensor]:
         return self.mean.tensors
@@ -308,11 +323,12 @@ class OverfitAware(WeightAverage):
     def __init__(self, algorithm: Algorithm, start: int = 1) -> None:
         self.start = start
         self.swad = SWAD()
-        self.initial = Mean(get_predictor_tensors(algorithm)).tensors
+        self.tensors = PredictorTensors(algorithm)
+        self.initial = Mean(self.tensors.get()).tensors
 
-    def update(self, algorithm: Algorithm, step: int) -> None:
+    def update(self, step: int) -> None:
         if step >= self.start:
-            self.swad.update(get_predictor_tensors(algorithm))
+            self.swad.update(self.tensors.get())
 
     def add_loss(self, validation_loss: float) -> None:
         if self.swad.open is not None or self.swad.ended:

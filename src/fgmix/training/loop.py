@@ -279,7 +279,7 @@ class _Loop:
             self.state.sums[name] = self.state.sums.get(name, 0) + value.float()
         self.pending.append(metrics["loss"])
         if self.average:
-            self.average.update(self.algorithm, self.state.step)
+            self.average.update(self.state.step)
 
     def _check_losses(self, bar: Progress, saving: bool) -> int | None:
         """Fetch the losses now and then, and before they are lost to a checkpoint.
