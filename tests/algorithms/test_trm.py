@@ -7,13 +7,14 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, one_hot
 from torch.optim import SGD
 
 from algorithms.properties import assert_resumes_at
+from algorithms.toys import toy_algorithm, toy_batches
 from fgmix.algorithms import Batches
 from fgmix.algorithms.trm import follow, neumann, weight_gradient
-from reference.twin import Twin, assert_follows
+from reference.twin import Twin, assert_follows, assert_same_state, wide
 
 
 def hessian_product(head: nn.Linear, z: Tensor, y: Tensor, v: Tensor) -> Tensor:
@@ -72,9 +73,24 @@ def test_steps_are_domainbeds(anneal: int, n_domains: int) -> None:
     assert_follows("trm", step, steps=5, n_domains=n_domains, whole=True, anneal=anneal, lam=0.5, eta=0.3)
 
 
+def test_batches_of_different_sizes_are_padded_without_effect() -> None:
+    trm, batches = wide(toy_algorithm("trm", shape=(6,), anneal=0, lam=0.5), toy_batches(shape=(6,)))
+    batches[1] = (batches[1][0][:5], batches[1][1][:5])
+    twin = Twin(trm)
+    for step in range(3):
+        trm.step(batches)
+        domainbed_step(twin, batches, step, 0, lam=0.5, eta=1e-2)
+        assert_same_state(trm, twin)
+
+
 def head_and_data() -> tuple[nn.Linear, Tensor, Tensor]:
     torch.manual_seed(0)
     return nn.Linear(4, 3).double(), torch.randn(7, 4, dtype=torch.float64), torch.randint(3, (7,))
+
+
+def weigh(y: Tensor) -> tuple[Tensor, Tensor]:
+    """One-hot classes and shares of a single domain."""
+    return one_hot(y)[None].double(), torch.full((1, len(y), 1), 1 / len(y), dtype=torch.float64)
 
 
 def test_a_head_follows_as_by_sgd() -> None:
@@ -85,22 +101,24 @@ def test_a_head_follows_as_by_sgd() -> None:
         optimizer.zero_grad()
         cross_entropy(twin(z), y).backward()
         optimizer.step()
-    follow(head, z, y)
-    torch.testing.assert_close(head.weight, twin.weight)
-    torch.testing.assert_close(head.bias, twin.bias)
+    W, bias = head.weight.detach()[None].clone(), head.bias.detach()[None].clone()
+    follow(W, bias, z[None], *weigh(y))
+    torch.testing.assert_close(W[0], twin.weight.detach())
+    torch.testing.assert_close(bias[0], twin.bias.detach())
 
 
 @pytest.mark.parametrize("scale", [0.1, 3.0, 100.0])
 def test_series_is_theirs_whether_it_is_cut_or_not(scale: float) -> None:
     head, z, y = head_and_data()
     v = scale * torch.randn(3, 4, dtype=torch.float64)
-    torch.testing.assert_close(neumann(v, z, head(z).detach()), series_as_domainbed(v, head, z, y))
+    series = neumann(v[None], z[None], head(z).detach()[None], weigh(y)[1])[0]
+    torch.testing.assert_close(series, series_as_domainbed(v, head, z, y))
 
 
 def test_the_heads_gradient_is_that_of_differentiation() -> None:
     head, z, y = head_and_data()
     (expected,) = torch.autograd.grad(cross_entropy(head(z), y), head.weight)
-    torch.testing.assert_close(weight_gradient(z, head(z), y), expected)
+    torch.testing.assert_close(weight_gradient(z[None], head(z)[None], *weigh(y))[0], expected)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3])

@@ -2,7 +2,8 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear, one_hot
+from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.utils.rnn import pad_sequence
 
 from fgmix.algorithms._base import Algorithm, Batches
 from fgmix.algorithms._config import BaseConfig, log_uniform, search
@@ -78,61 +79,86 @@ class TRM(Algorithm):
         return {"loss": risk + transfer, "risk": risk, "transfer": transfer}
 
     def transfer_risk(self, z: list[Tensor], y: list[Tensor]) -> Tensor:
-        """Compute 1/k Σ_q (…) for codes z and labels y of each domain; train the heads first, and update α last."""
+        """Compute 1/k Σ_q (…) for codes z and labels y of each domain; train the heads first, and update α last.
+
+        All heads are computed at once, on batches that are padded to one length b; the share of padding in a mean is 0.
+        """
+        Z, k = pad_sequence(z, batch_first=True), len(z)  # (k, b, d)
+        share = pad_sequence([torch.full_like(z_e[:, 0], 1 / len(z_e)) for z_e in z], batch_first=True).unsqueeze(2)
+        labels = pad_sequence(y, batch_first=True)
+        target = one_hot(labels, self.n_classes).to(Z.dtype)  # (k, b, C)
+        W, bias = self._train_heads(Z.detach(), target, share)
+
+        o = (Z @ W.flatten(0, 1).T + bias.flatten()).unflatten(2, (k, -1))  # (e, b, q, C): every code under every head
+        surprise = -o.log_softmax(3).gather(3, labels[:, :, None, None].expand(-1, -1, k, 1)).squeeze(3)
+        risks = (surprise * share).sum(1).T  # L_e(h_q), (q, e)
         alpha = self.alpha / self.alpha.sum(1, keepdim=True)
-        terms, updated = [], []
-        for q, head in enumerate(self.heads):
-            assert isinstance(head, nn.Linear)
-            follow(head, z[q].detach(), y[q])
-            o = [linear(z_e, head.weight, head.bias) for z_e in z]
-            risks = torch.stack([cross_entropy(o_e, y_e) for o_e, y_e in zip(o, y)])
-            after = alpha[q] * torch.exp(self.config.eta * alpha[q] * risks.detach())  # 0 for e = q
-            # DomainBed multiplies by a view of α, which it updates in place before `backward`: the loss has α, its
-            # gradient α after the update.
-            weighted = after * risks + ((alpha[q] - after) * risks).detach()
-            g = [weight_gradient(*each) for each in zip(z, o, y)]
-            of_others = torch.stack([a * g_e.detach() for a, g_e in zip(alpha[q], g)]).sum(0)
-            v = neumann(of_others, z[q].detach(), o[q].detach())
-            terms.append(weighted.sum() - self.config.lam * (v * g[q]).sum())
-            updated.append(after)
-        self.alpha = torch.stack(updated)
-        return torch.stack(terms).mean()
+        after = alpha * torch.exp(self.config.eta * alpha * risks.detach())  # 0 for e = q
+        # DomainBed multiplies by a view of α, which it updates in place before `backward`: the loss has α, its
+        # gradient α after the update.
+        weighted = after * risks + ((alpha - after) * risks).detach()
+        R = (o.detach().softmax(3) - target.unsqueeze(2)) * share.unsqueeze(3) * alpha.T[:, None, :, None]
+        of_others = (R.flatten(2).flatten(0, 1).T @ Z.detach().flatten(0, 1)).unflatten(0, (k, -1))  # (q, C, d)
+        own = o.diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # (k, b, C): every domain under its own head
+        v = neumann(of_others, Z.detach(), own.detach(), share)
+        self.alpha = after
+        through_heads = (v * weight_gradient(Z, own, target, share)).sum()
+        transfer: Tensor = (weighted.sum() - self.config.lam * through_heads) / k
+        return transfer
+
+    @torch.no_grad()
+    def _train_heads(self, Z: Tensor, target: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Train every head on the codes of its domain; returns their weights (k, C, d) and biases (k, C)."""
+        heads = [head for head in self.heads if isinstance(head, nn.Linear)]
+        W, bias = torch.stack([head.weight for head in heads]), torch.stack([head.bias for head in heads])
+        follow(W, bias, Z, target, share)
+        for head, W_q, bias_q in zip(heads, W, bias, strict=True):
+            head.weight.copy_(W_q)
+            head.bias.copy_(bias_q)
+        return W, bias
 
 
 @torch.no_grad()
-def follow(head: nn.Linear, Z: Tensor, y: Tensor) -> None:
-    """Train a linear head by `HEAD_STEPS` steps of gradient descent on its cross-entropy at constant codes Z (n, d)."""
+def follow(W: Tensor, bias: Tensor, Z: Tensor, target: Tensor, share: Tensor) -> None:
+    """Train k linear heads in place, by `HEAD_STEPS` steps of gradient descent on the cross-entropy of constant codes.
+
+    W is (k, C, d) and bias (k, C); codes Z (k, b, d) have the one-hot classes `target` (k, b, C) and the weights
+    `share` (k, b, 1) in the mean.
+    """
     for _ in range(HEAD_STEPS):
-        R = head(Z).softmax(1) - one_hot(y, head.out_features)
-        head.weight.sub_(HEAD_LR * R.T @ Z / len(Z))
-        head.bias.sub_(HEAD_LR * R.mean(0))
+        R = (torch.baddbmm(bias.unsqueeze(1), Z, W.mT).softmax(2) - target) * share
+        W.baddbmm_(R.mT, Z, alpha=-HEAD_LR)
+        bias.sub_(R.sum(1), alpha=HEAD_LR)
 
 
-def weight_gradient(Z: Tensor, o: Tensor, y: Tensor) -> Tensor:
-    """Compute ∂L/∂W (C, d) of the mean cross-entropy of logits o = Z Wᵀ + b, differentiable in Z and o.
+def weight_gradient(Z: Tensor, o: Tensor, target: Tensor, share: Tensor) -> Tensor:
+    """Compute ∂L/∂W (k, C, d) of the mean cross-entropy of logits o = Z Wᵀ + b, differentiable in Z and o.
 
-    >>> weight_gradient(torch.tensor([[2.0]]), torch.zeros(1, 2), torch.tensor([0])).tolist()
-    [[-1.0], [1.0]]
+    Shapes are those of `follow`, with o (k, b, C).
+
+    >>> target, share = torch.tensor([[[1.0, 0.0]]]), torch.ones(1, 1, 1)
+    >>> weight_gradient(torch.tensor([[[2.0]]]), torch.zeros(1, 1, 2), target, share).tolist()
+    [[[-1.0], [1.0]]]
     """
-    return (o.softmax(1) - one_hot(y, o.shape[1])).T @ Z / len(Z)
+    return ((o.softmax(2) - target) * share).mT @ Z
 
 
 @torch.no_grad()
-def neumann(v: Tensor, Z: Tensor, o: Tensor) -> Tensor:
-    """Compute 2v₁ + v₂ + … ≈ H⁻¹ v of a linear head's Hessian H at codes Z and logits o, with v_{n+1} = v_n − H v_n.
+def neumann(v: Tensor, Z: Tensor, o: Tensor, share: Tensor) -> Tensor:
+    """Compute 2v₁ + v₂ + … ≈ H⁻¹ v of the Hessian H of each of k linear heads, with v_{n+1} = v_n − H v_n.
 
-    No term is added once an entry exceeds the limit. `where` instead of `if` avoids GPU synchronisation. v is v₀ (C,
-    d), Z (n, d) and o (n, C).
+    No term is added once an entry exceeds the limit. `where` instead of `if` avoids GPU synchronisation. v is v₀ (k, C,
+    d); codes Z, logits o and shares as in `weight_gradient`.
     """
-    p = o.softmax(1)
+    p = o.softmax(2)
 
     def next_term(v: Tensor) -> Tensor:
-        A = Z @ v.T
-        return v - (p * (A - (p * A).sum(1, keepdim=True))).T @ Z / len(Z)
+        A = Z @ v.mT
+        return torch.baddbmm(v, (p * (A - (p * A).sum(2, keepdim=True)) * share).mT, Z, alpha=-1)
 
     v = next_term(v)
     total = 2 * v
     for _ in range(NEUMANN_TERMS - 1):
         v = next_term(v)
-        total = torch.where(total.abs().max() > NEUMANN_LIMIT, total, total + v)
+        total = torch.where(total.abs().amax((1, 2), keepdim=True) > NEUMANN_LIMIT, total, total + v)
     return total
