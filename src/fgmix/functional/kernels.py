@@ -46,12 +46,11 @@ def mmd(samples: Sequence[Tensor], gammas: Sequence[float] = BANDWIDTHS) -> Tens
     k = len(samples)
     if k == 1:
         return samples[0].new_zeros(())
-    sizes = [len(z) for z in samples]
     with torch.autocast(samples[0].device.type, enabled=False):
         distance = _pair_distances(torch.cat([widen(z) for z in samples]))
         K = torch.exp(torch.outer(-distance.new_tensor(gammas), distance.square()))  # (G, pairs)
-        itself = 2 / k * len(gammas) * sum(1 / n for n in sizes)  # K = G for a code and itself
-        return (K @ _pair_weights(sizes).to(K.dtype).to(K.device)).sum() + itself
+        itself = 2 / k * len(gammas) * sum(1 / len(z) for z in samples)  # K = G for a code and itself
+        return (K @ _pair_weights(samples, K)).sum() + itself
 
 
 def _pair_distances(z: Tensor) -> Tensor:
@@ -62,15 +61,18 @@ def _pair_distances(z: Tensor) -> Tensor:
     return torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")[i, j]
 
 
-def _pair_weights(sizes: Sequence[int]) -> Tensor:
-    """Compute how often K of every two codes i < j counts in the mean of MMD² over pairs of samples of these sizes.
+def _pair_weights(samples: Sequence[Tensor], like: Tensor) -> Tensor:
+    """Compute how often K of every two codes i < j counts in the mean of MMD² over pairs of samples.
 
-    >>> _pair_weights([2, 1]).tolist()  # codes 0 and 1 of the first sample, and 2 of the second
+    The type and device are those of `like`.
+
+    >>> z = torch.zeros(3, 1)
+    >>> _pair_weights([z[:2], z[2:]], z).tolist()  # codes 0 and 1 of the first sample, and 2 of the second
     [0.5, -1.0, -1.0]
     """
-    k, n = len(sizes), torch.tensor(sizes, dtype=torch.float64)
-    same = torch.eye(k, dtype=torch.float64)
-    weights = (same - (1 - same) / (k - 1)) * 4 / k / torch.outer(n, n)
-    sample = torch.arange(k).repeat_interleave(torch.tensor(sizes))
-    i, j = torch.triu_indices(len(sample), len(sample), 1)
-    return weights[sample[i], sample[j]]
+    k, N = len(samples), sum(map(len, samples))
+    sample = torch.cat([torch.full((len(z),), e, device=like.device) for e, z in enumerate(samples)])
+    share = torch.cat([like.new_full((len(z),), 1 / len(z)) for z in samples])
+    i, j = torch.triu_indices(N, N, 1, device=like.device)
+    within, across = like.new_full((), 4 / k), like.new_full((), -4 / (k * (k - 1)))
+    return torch.where(sample[i] == sample[j], within, across) * share[i] * share[j]
