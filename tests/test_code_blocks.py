@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from copying import replace
-from fgmix import RunRecord, RunSpec, train
+from fgmix import RunRecord, RunSpec, data, networks, train
 from fgmix.cli import app
 from fgmix.deploy import estimator
 from fgmix.results.selection import select
@@ -81,6 +81,8 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    for registry in (data.registry, networks.registry):  # what a page registers is forgotten
+        monkeypatch.setattr(registry, "_REGISTRY", {**registry._REGISTRY})
     shorter = estimator.scale_steps
     monkeypatch.setattr(estimator, "scale_steps", lambda spec, data: replace(shorter(spec, data), steps=2))
     module = ModuleType("example")  # dataclasses look up theirs
