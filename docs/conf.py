@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 from fgmix import RunSpec, __version__
-from fgmix.records.options import options_of
 
 project = "fgmix"
 author = "The fgmix authors"
@@ -32,13 +31,11 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 
-def list_options(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
-    """Puts the options of a run, which are declared with their help, below the two that its docstring describes."""
+def quote_flags(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
+    """Mark flags in the help of a run's options as code: two hyphens would become a dash."""
     if obj is RunSpec:
-        others = list(options_of(RunSpec).values())[2:]
-        helps = {option.name: re.sub(r"(?<!`)(--[\w-]+)", r"``\1``", option.help) for option in others}
-        lines += ["", "The other fields:", "", *(f"- ``{name}``: {text}" for name, text in helps.items())]
+        lines[:] = [re.sub(r"(?<![`\w])(--[\w-]+)(?![^`]*`)", r"``\1``", line) for line in lines]
 
 
 def setup(app: Any) -> None:
-    app.connect("autodoc-process-docstring", list_options, priority=900)
+    app.connect("autodoc-process-docstring", quote_flags, priority=900)

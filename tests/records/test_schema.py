@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import get_args
 
@@ -13,7 +14,7 @@ from copying import replace
 from fgmix.errors import UserError
 from fgmix.records.evaluations import Model
 from fgmix.records.files import read_json, write_json
-from fgmix.records.schema import Head, ResolvedSpec, RunRecord, RunSpec, selected_weights, to_plain, to_spec
+from fgmix.records.schema import Head, ResolvedSpec, RunRecord, RunSpec, options, selected_weights, to_plain, to_spec
 from fgmix.records.store import RECORD, RunFolder, read_record, write_record
 from fgmix.training.loop import train
 from fgmix.training.open_run import load_algorithm, open_run
@@ -260,3 +261,9 @@ def test_an_edited_record_is_refused_by_file_and_field(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=next(iter(change))) as error:
             read_record(record.folder)
         assert str(file) in str(error.value)
+
+
+def test_help_describes_every_option() -> None:
+    text = inspect.getdoc(RunSpec) or ""
+    for name, option in options(omit=("dataset", "algorithm")).items():
+        assert f"- `{name}`: {option.help}" in text

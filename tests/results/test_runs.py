@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fgmix
+from fgmix.cli import app
 from fgmix.errors import UserError
 from fgmix.records.store import pack
 from fgmix.results import tabular
@@ -143,3 +144,9 @@ def test_the_public_names_leave_torch_out() -> None:
     names = "read_runs", "select", "compare", "tabulate", "plot", "write_report"
     code = f"import fgmix, sys; [getattr(fgmix, name) for name in {names}]; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_command_line_prints_a_line_for_each_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path / "runs", RECORDS)
+    app(["report", str(folder), "--format", "runs"], standalone_mode=False)
+    assert capsys.readouterr().out == fgmix.read_runs(folder).to_csv()

@@ -30,7 +30,7 @@ def report(
     selection: Annotated[
         str, typer.Option(help="training_domain, last_evaluations, leave_one_out, oracle; or all, side by side")
     ] = "training_domain",
-    format: Annotated[str, typer.Option(help="md, latex, csv or html")] = "md",
+    format: Annotated[str, typer.Option(help="md, latex, csv, html, or runs: CSV with a line per run")] = "md",
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="the HTML file; by default report.html in the first folder")
     ] = None,
@@ -70,7 +70,7 @@ def report(
     every_rule = selection == ALL_RULES and explain is None
     rule = "training_domain" if every_rule else check_choice("selection rule", selection, RULES)
     choices = Choices(rule, check_choice("spread", spread, SPREADS), published, baseline, margin, every_rule)
-    format = check_choice("format", format, (*FORMATS, "html"))
+    format = check_choice("format", format, (*FORMATS, "html", "runs"))
     only: dict[str, Any] = {"where": parse_pairs(where or (), "--where")}
     for name, text in (("datasets", datasets), ("algorithms", algorithms), ("test_domains", test_domains)):
         only[name] = split_names([text])
@@ -98,6 +98,8 @@ def report(
         from fgmix.report.write import write_report
 
         print(write_report(runs, out, title=title, **vars(choices)))
+    elif format == "runs":
+        print(runs.to_csv(), end="")
     else:
         print(tabulate(runs, **vars(choices)).to_text(format), end="")
 

@@ -81,8 +81,7 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
             that is trained on all domains.
         settings: fields of the algorithm's Config (lr, weight_decay and its own).
 
-    The other fields are declared below, each with its help; None stands for a default that depends on the dataset and
-    the protocol.
+    None stands for a default that depends on the dataset and the protocol.
 
     Example:
         >>> RunSpec(dataset="digits", algorithm="erm", test_domains="photo", steps=100).test_domains
@@ -183,6 +182,18 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
     def on_activations(self) -> bool:
         """Whether the run trains on cached outputs of a frozen network, or of its frozen first sections."""
         return self.frozen or bool(self.freeze and self.views)
+
+
+# For `help(RunSpec)`: dataset and algorithm are described above.
+RunSpec.__doc__ = "\n".join(
+    [
+        f"{RunSpec.__doc__}",
+        "    The other fields:",
+        "",
+        *(f"    - `{name}`: {option.help}" for name, option in [*options_of(RunSpec).items()][2:]),
+        "    ",
+    ]
+)
 
 
 class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
