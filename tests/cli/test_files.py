@@ -214,3 +214,13 @@ def test_a_flag_on_which_defaults_depend_is_refused_beside_a_run(bench: Workbenc
     assert fgmix("train", bench.erm, *flags, "--dry-run") == 2
     assert fgmix("train", bench.erm / "spec.json", *flags, "--dry-run") == 2
     assert fgmix("train", bench.erm, "--seed", "5", "--set", "lr=0.5", "--dry-run") == 0
+
+
+@pytest.mark.parametrize("text", ["{}", "nonsense", '{"spec": {"dataset": "digits", "algorithm": "erm"}}'])
+def test_a_spec_that_was_written_by_hand(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error names the file to write instead."""
+    (tmp_path / "spec.json").write_text(text)
+    assert fgmix("train", tmp_path / "spec.json", "--out", tmp_path / "runs") == 2
+    shown = capsys.readouterr().err
+    assert "run.toml" in shown
+    assert shown.count("\n") == 1

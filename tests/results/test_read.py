@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fgmix.records.files import read_json, write_json
 from fgmix.records.plans import Plan, write_plan
 from fgmix.results.read import NothingFinished, read_runs
 from fgmix.results.report import tabulate
@@ -61,3 +62,14 @@ def test_many_records_from_disk(tmp_path: Path) -> None:
     text = tabulate(results).to_text()
     assert text.count("\n| ERM |") == 7
     assert "Average rank over 40 trials and test domains" in text
+
+
+def test_a_bad_record_is_left_out_with_a_note(tmp_path: Path) -> None:
+    """One is damaged, one was edited to what no run produces; the others are read."""
+    write(tmp_path, [finished("a", 0.5), finished("b", 0.5), finished("c", 0.5)])
+    damaged, edited = (tmp_path / name / "record.json" for name in ("run0", "run1"))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    write_json(edited, {**read_json(edited), "domains": []})
+    found = read_runs(tmp_path)
+    assert [record.spec.test_domains for record in found.records] == [("c",)]
+    assert [str(path) in note for path, note in zip((damaged, edited), found.notes, strict=True)] == [True, True]

@@ -20,6 +20,7 @@ import typer
 from fgmix.cli.domainbed import advise_setting
 from fgmix.cli.help import ALL, REQUIRED
 from fgmix.errors import UserError, unknown
+from fgmix.records.digests import Damaged
 from fgmix.records.files import read_bytes, read_json
 from fgmix.records.options import Option, check_options, options_of
 from fgmix.records.options import declare as declare  # for the options of commands, declared likewise
@@ -269,7 +270,13 @@ def read_file(path: Path, known: Collection[str]) -> dict[str, Any]:
     """
     if "dataset" in known and is_run(path):
         path = path / SPEC if os.path.isdir(path) else path
-        spec = read_json(path).get("spec")
+        try:
+            spec = read_json(path).get("spec")
+        except Damaged as error:
+            raise UserError(
+                f"Expected the {SPEC} that a run wrote at {path}. Found another text, edited or written by hand. "
+                "Write the options to a file run.toml instead, or give them as flags."
+            ) from error
         if not isinstance(spec, dict):
             raise UserError(f"Expected the {SPEC} of a run at {path}. Found another file. Name a run's folder.")
         given = {name: value for name, value in spec.items() if name in known}
