@@ -57,8 +57,7 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__)
     for name, default in {"seeds": 24, "steps": 500, "out": Path("rotated-digits")}.items():
         parser.add_argument(f"--{name}", type=Path if name == "out" else int, default=default)
-    options = parser.parse_args()
-    seeds, steps, out = options.seeds, options.steps, options.out
+    seeds, steps, out = vars(parser.parse_args()).values()
     found = {m: np.array([accuracies(m, seed, steps, out) for seed in range(seeds)]) for m in METHODS}
     figure, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
     ax.axvspan(min(SOURCES), max(SOURCES), color="0.93", label="between the source angles")

@@ -51,7 +51,7 @@ def measure(algorithm: Algorithm, source: BatchSource, ratio: float, batches: in
             z: Tensor = algorithm.featurizer(torch.cat([x for x, _ in parts]))
         domains = torch.cat([torch.full((len(y_e),), e) for e, (_, y_e) in enumerate(parts)])
         index, labels = draw_tuples(y, domains, TUPLES)
-        noise, margin = measure_noise(algorithm.classifier, z, y)
+        noise, margin = measure_noise(algorithm.classifier, z, margins(algorithm.classifier, z, y))
         a = torch.full(index.shape, 1 / index.shape[1], requires_grad=True)
         A = mixing_matrix(a, index, len(z))
         head, gamma = algorithm.classifier, ratio * margin / noise

@@ -34,7 +34,7 @@ SAMPLES, NOISE = 1000, 300  # of each domain
 def held_out_runs(model: Path, data: str) -> Iterator[OpenedRun]:
     """The runs of a model's estimate, opened."""
     folders = sorted(record.parent for record in (model / "runs").glob("*/record.json"))
-    dataset = load_dataset(msgspec.structs.replace(read_record(folders[0]).spec, dataset=data), progress=False)
+    dataset = load_dataset(msgspec.structs.replace(read_record(folders[0]).spec, dataset=str(data)), progress=False)
     for folder in folders:
         run = open_run(folder, dataset=dataset, progress=False)
         if run.test_domains:

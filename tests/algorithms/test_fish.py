@@ -85,7 +85,7 @@ def target(c: float) -> tuple[Tensor, Tensor]:
 def test_two_quadratics(monkeypatch: pytest.MonkeyPatch, eta: float, order: tuple[float, ...], moved: float) -> None:
     """θ̃ = (1 − a)² θ + a (1 − a) c_1 + a c_2 with a = 0.1."""
     algorithm = quadratic_fish(monkeypatch, eta)
-    metrics = algorithm.step([target(c) for c in order])
+    metrics = algorithm.update([target(c) for c in order])  # not `step`, which requires classes as labels
     assert algorithm.classifier.weight.item() == pytest.approx(moved, abs=1e-7)
     first, second = order[0] ** 2 / 2, (0.1 * order[0] - order[1]) ** 2 / 2
     assert metrics["loss"].item() == pytest.approx((first + second) / 2)
