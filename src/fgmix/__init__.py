@@ -57,7 +57,7 @@ _HOME = {
     "plot": "fgmix.figures.plot",
     "plot_models": "fgmix.figures.compute.plot",
     "read_record": "fgmix.records.store",
-    "read_status": "fgmix.records.plans",
+    "read_status": "fgmix.records.status",
     "read_runs": "fgmix.results.read",
     "register_backbone": "fgmix.networks.registry",
     "select": "fgmix.results.selection",
