@@ -11,12 +11,12 @@ DASH = "–"  # for a missing number
 
 
 def accuracy_text(percent: float, spread: float | None = None) -> str:
-    """Write an accuracy in percent with one decimal, and its spread if it has one.
+    """Write an accuracy in percent with one decimal, and its spread if it has one; a rounded zero has no sign.
 
-    >>> accuracy_text(62.25), accuracy_text(62.35), accuracy_text(62.249, 0.75)
-    ('62.2', '62.4', '62.2 ± 0.8')
+    >>> accuracy_text(62.25), accuracy_text(62.35), accuracy_text(62.249, 0.75), accuracy_text(-0.04)
+    ('62.2', '62.4', '62.2 ± 0.8', '0.0')
     """
-    return f"{percent:.1f}" if spread is None else f"{percent:.1f} ± {spread:.1f}"
+    return f"{percent:z.1f}" if spread is None else f"{percent:z.1f} ± {spread:.1f}"
 
 
 def difference_text(points: float, interval: tuple[float, float] | None = None) -> str:
