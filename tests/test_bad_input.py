@@ -734,6 +734,10 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: package.register("mine")(int), "'int'"),  # type: ignore[type-var]
         (lambda _: package.register("erm")(package.Algorithm), "'erm'"),
     ],
+    "register_backbone": [
+        (lambda _: package.register_backbone(""), "`name`"),
+        (lambda _: package.register_backbone("small_cnn")(lambda shape: None), "'small_cnn'"),
+    ],
     "testing": [(lambda _: package.testing.check_algorithm("nope"), "'nope'")],
     "FGMix": [
         (lambda _: package.FGMix(-1, 3), "`code_size`"),

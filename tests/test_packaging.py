@@ -44,6 +44,7 @@ def imported() -> set[str]:
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 found.add(str(node.module).split(".")[0])
+    found -= {"pandas"}  # `to_frame` uses it where a user has it
     return {DISTRIBUTION.get(name, name) for name in found - {"fgmix", *sys.stdlib_module_names}}
 
 

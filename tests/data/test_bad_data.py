@@ -375,7 +375,7 @@ CASES = [
     from_values("no samples", "(0, 3)", X[:0], y=Y[:0], domain=D[:0]),
     from_values("no features", "(8, 0)", X[:, :0]),
     from_values("images without rows", "(8, 3, 0, 4)", np.zeros((8, 3, 0, 4))),
-    from_values("three axes", "(8, 3, 4)", np.zeros((8, 3, 4))),
+    from_values("five axes", "(8, 1, 1, 3, 4)", np.zeros((8, 1, 1, 3, 4))),
     from_values("a number", "()", 3.0),
     from_values("ragged rows", "list", [[1], [2, 3]]),
     from_values("sparse rows", "x.toarray()", Sparse()),

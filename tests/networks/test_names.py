@@ -64,6 +64,6 @@ def test_normalisation(backbone: str, expected: Normalisation) -> None:
 
 
 def test_listing() -> None:
-    assert backbones("*_cnn") == ["mnist_cnn", "small_cnn"]
+    assert backbones("*_cnn") == ["mnist_cnn", "signal_cnn", "small_cnn"]
     assert "tf_efficientnet_lite0.package" in backbones("tf_efficientnet_lite0*")
     assert {"mlp", "resnet18"} <= set(backbones())

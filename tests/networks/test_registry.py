@@ -55,7 +55,7 @@ Load = Callable[..., None]
 def forget() -> None:
     sys.modules.pop("tiny_net", None)
     registry._REGISTRY.pop("tiny", None)
-    for cached in (source.keep_source, source._parse, source._digest_module):
+    for cached in (source.keep_source, source._parse, source._examine):
         cached.cache_clear()
 
 

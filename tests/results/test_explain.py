@@ -118,6 +118,7 @@ def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeyp
         pretrained=True,
         weights=str(tmp_path / "weights.pt"),
         head="mlp",
+        augment="none",
         dropout=0.1,
         freeze_bn=True,
         image_size=5,

@@ -39,7 +39,7 @@ class LoadOptions:
     @property
     def file_size(self) -> int | None:
         """The side of images in files; None for the usual one."""
-        return self.image_size or self.preferred_size
+        return self.preferred_size if self.image_size is None else self.image_size
 
 
 Loader = Callable[[LoadOptions], Any]  # → DomainDataset, or what `make_dataset` makes one from
