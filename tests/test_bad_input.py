@@ -736,7 +736,7 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
     ],
     "register_backbone": [
         (lambda _: package.register_backbone(""), "`name`"),
-        (lambda _: package.register_backbone("small_cnn")(lambda shape: None), "'small_cnn'"),
+        (lambda _: package.register_backbone("small_cnn")(int), "'small_cnn'"),
     ],
     "testing": [(lambda _: package.testing.check_algorithm("nope"), "'nope'")],
     "FGMix": [

@@ -313,7 +313,7 @@ def test_mistakes_in_parameters_are_found_by_fit(parameters: dict[str, Any], sen
 
 
 def test_shapes_that_are_no_instances() -> None:
-    with pytest.raises(UserError, match="axes|shape"):
+    with pytest.raises(UserError, match=r"axes|shape"):
         quick().fit(X.reshape(N, 2, 2, 1, 1), Y, domains=SCANNER)
     with pytest.raises(UserError, match="Found one class, 'ill'"):
         quick().fit(X, ["ill"] * N, domains=SCANNER)

@@ -160,6 +160,28 @@ def test_a_checkpoint_that_no_run_wrote_is_not_resumed_from_although_it_is_seale
     assert "checkpoint.pt. Found other bytes" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda moments, _: moments.pop("exp_avg"),
+        lambda moments, _: moments.update(exp_avg_sq="x"),
+        lambda moments, _: moments.update(exp_avg=torch.zeros(1, 2, 3)),
+        lambda _, state: state["algorithm"]["_extra_state"].update(updates={}),
+        lambda _, state: state["average"].update(count=None),
+    ],
+)
+def test_a_checkpoint_whose_optimiser_or_average_does_not_fit_is_an_error(
+    forge: Callable[[dict[str, Any], dict[str, Any]], object], unfinished: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(unfinished, tmp_path / "runs")
+    newest, _ = RunFolder(the_run(out)).checkpoints
+    state = read_checkpoint(newest, "cpu")
+    forge(state["algorithm"]["_extra_state"]["optimizers"]["optimizer"]["state"][0], state)
+    newest.write_bytes(pack(state))
+    with pytest.raises(UserError, match="ValueError"):
+        finish(out)
+
+
 def test_weights_that_are_gone_are_made_again(
     unfinished: Path, done: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

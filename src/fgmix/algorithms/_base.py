@@ -35,6 +35,7 @@ FAMILIES = {
 }
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # the parts of Adam's state of a parameter
 
 
 class DenseAdam(Adam):
@@ -293,9 +294,26 @@ class Algorithm(nn.Module):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
+        if type(state["updates"]) is not int:
+            raise ValueError("the number of updates is not an integer")
         self.updates = state["updates"]
         for name, optimizer in self.optimizers().items():
             optimizer.load_state_dict(state["optimizers"][name])
+            check_moments(optimizer)
+
+
+def check_moments(optimizer: Optimizer) -> None:
+    """Raise a ValueError unless the states of all parameters have the same parts, each a number or of its shape.
+
+    `load_state_dict` accepts any state: a file that was edited would fail in the next step.
+    """
+    names = {frozenset(state) for state in optimizer.state.values() if state}
+    if len(names) > 1 or (isinstance(optimizer, torch.optim.Adam) and names - {frozenset(_MOMENTS)}):
+        raise ValueError("parameters have different parts of the optimiser's state")
+    for parameter, state in optimizer.state.items():
+        for value in state.values():
+            if value is not None and (not isinstance(value, Tensor) or value.shape not in ((), parameter.shape)):
+                raise ValueError("the optimiser's state does not fit a parameter")
 
 
 def check_parts(featurizer: nn.Module, classifier: nn.Module, n_domains: int) -> None:

@@ -54,6 +54,8 @@ class Mean:
 
     def __init__(self, tensors: Mapping[str, Tensor], count: int = 0) -> None:
         self.tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        if type(count) is not int:
+            raise ValueError("the number of averaged tensors is not an integer")
         self.count = count
 
     def add(self, tensors: Mapping[str, Tensor]) -> None:
