@@ -54,8 +54,8 @@ def describe_older(count: int, algorithm: str, place: Path) -> str:
     """Write a note on finished runs of other code; `place` is where the first of them is."""
     runs = "1 finished run is" if count == 1 else f"{count} finished runs are"
     return (
-        f"{runs} of older code of {algorithm}, such as {place}. Delete them to train them again, or add --accept-code "
-        "to keep them without this note."
+        f"{runs} of older code of {algorithm}, such as {place}. Delete them to train them again. With --accept-code "
+        "`fgmix train` and `fgmix sweep` keep them without this note."
     )
 
 

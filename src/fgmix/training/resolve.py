@@ -91,10 +91,12 @@ def _resolve_classes_per_batch(spec: RunSpec, dataset: DomainDataset, label: str
     given = spec.classes_per_batch
     sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
     shares = class_shares(sources, len(dataset.classes))
-    if not ((shares > 0).sum(0) >= needed).any():
+    most = int((shares > 0).sum(0).max())  # source domains that share a class
+    if most < needed:
+        fewer = f", or fewer domains with --set domains_per_tuple={most}" if most > 1 else ""
         raise UserError(
             f"Expected a class that {needed} source domains share, whose codes {label} mixes. Found none in "
-            f"{dataset.name}. Choose another method, or fewer domains with --set domains_per_tuple=2."
+            f"{dataset.name}. Choose another method{fewer}."
         )
     if given is not None or spec.class_weight != "none" or any(domain.weights is not None for domain in sources):
         return given or 0
