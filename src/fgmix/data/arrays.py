@@ -14,11 +14,12 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data.dataset import SCALED, ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
+from fgmix.data.dataset import SCALED, ArrayInputs, Domain, DomainDataset, Indices, TableInputs, fingerprint_of
 from fgmix.data.files import open_file
 from fgmix.data.folders import describe_shared_groups, list_some
 from fgmix.data.standardisation import RESOLVED, pooled_axes
 from fgmix.errors import UserError, bad_value
+from fgmix.records.columns import Column
 from fgmix.records.protocols import Kind
 
 Shape = tuple[int, ...]
@@ -40,6 +41,7 @@ def from_arrays(
     domains: Sequence[str] | None = None,
     sample_weight: npt.ArrayLike | None = None,
     group: npt.ArrayLike | None = None,
+    columns: Sequence[Column] = (),
 ) -> DomainDataset:
     """Make a dataset from arrays.
 
@@ -54,6 +56,7 @@ def from_arrays(
         sample_weight: n numbers, at least 0: sampling probabilities in training, relative within a domain.
         group: n group ids, such as those of patients or recordings: names, or integers. All samples of a group in a
             domain are in its training part, or all in its holdout part.
+        columns: of a table, which the features encode (`data.tables`); NaN is then a missing value.
 
     Example:
         >>> data = from_arrays(np.zeros((4, 2)), ["cat", "dog", "cat", "dog"], [0, 0, 1, 1])
@@ -69,16 +72,16 @@ def from_arrays(
     ids, domain_names = _number("domain", domain, "domains", domains)
     check_scale(x)
     if not is_scaled(x):
-        single = as_floats(x)
-        check_finite(single)
-        x = x.astype(np.float64) if x.ndim < 4 and _loses_spread(x, single) else single
+        filled = np.where(np.isnan(x), 0, x) if columns else x
+        check_finite(single := as_floats(filled))
+        x = x.astype(np.float64) if x.ndim < 4 and _loses_spread(filled, single) else as_floats(x)
     present = [d for d in range(len(domain_names)) if (ids == d).any()]
     weights = None if sample_weight is None else check_weights(sample_weight, len(x))
     groups, group_names = (None, []) if group is None else _number_groups(group, len(x))
     parts = tuple(
         Domain(
             domain_names[d],
-            ArrayInputs(np.ascontiguousarray(x[ids == d])),
+            (TableInputs if columns else ArrayInputs)(np.ascontiguousarray(x[ids == d])),
             labels[ids == d],
             weights=None if weights is None else weights[ids == d],
             groups=None if groups is None else groups[ids == d],
@@ -86,7 +89,8 @@ def from_arrays(
         for d in present
     )
     given = [each for each in (weights, groups) if each is not None]
-    digest = fingerprint_of([*class_names, *domain_names, x, labels, ids, *given])
+    features = [feature for column in columns for feature in column.features]
+    digest = fingerprint_of([*class_names, *domain_names, x, labels, ids, *given, *features])
     empty = [each for d, each in enumerate(domain_names) if d not in present]
     notes = [f"Domains without a sample are left out: {list_some(empty)}."] if empty else []
     notes += note_groups(parts, group_names)
@@ -97,7 +101,8 @@ def from_arrays(
         )
     if x.dtype == np.uint16:
         notes.append(f"16-bit images: values are divided by 65535. The largest is {x.max()}.")
-    return DomainDataset(name, parts, tuple(class_names), x.shape[1:], KINDS[x.ndim], digest, tuple(notes))
+    kind = KINDS[x.ndim]
+    return DomainDataset(name, parts, tuple(class_names), x.shape[1:], kind, digest, tuple(notes), tuple(columns))
 
 
 def load_npz(path: Path) -> DomainDataset:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fgmix.errors import UserError, unknown
+from fgmix.records.columns import Column
 from fgmix.records.protocols import Kind
 
 if TYPE_CHECKING:
@@ -112,6 +113,10 @@ class ArrayInputs(Inputs):
         return HostArray(torch.from_numpy(np.ascontiguousarray(rows)))
 
 
+class TableInputs(ArrayInputs):
+    """Rows of a table: NaN is a missing number. Standardisation replaces it, and drops what is constant in training."""
+
+
 @dataclass(frozen=True)
 class Domain:
     """One domain: its samples and their labels."""
@@ -138,6 +143,7 @@ class DomainDataset:
     kind: Kind
     fingerprint: str  # digest of everything that training uses
     notes: tuple[str, ...] = ()  # for the user, such as counts that differ from the official ones, or files left out
+    columns: tuple[Column, ...] = ()  # of a table, which its features encode
 
     def __post_init__(self) -> None:
         for what, names in (("Domain", self.domain_names), ("Class", self.classes)):

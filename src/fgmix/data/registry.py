@@ -140,6 +140,7 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
     from fgmix.data.arrays import load_npz
     from fgmix.data.image_dataset import load_images
     from fgmix.data.objects import make_dataset
+    from fgmix.data.tables import is_table, load_table
 
     if not isinstance(options, LoadOptions | None):
         raise bad_value("options", "a LoadOptions", options)
@@ -152,14 +153,16 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
         return loaded if isinstance(loaded, DomainDataset) else make_dataset(dataset, loaded, progress=options.progress)
     path = as_path(dataset)
     ending = path.suffix.lower()
-    if not dataset or not (os.sep in dataset or ending in (".npz", ".csv") or os.path.lexists(path)):
+    if not dataset or not (os.sep in dataset or ending in (".npz", ".csv", ".parquet") or os.path.lexists(path)):
         raise UserError(f"{unknown('dataset', dataset, names())} There is no file or folder of this name either.")
     if ending == ".npz" and os.path.isfile(path):
         return load_npz(path)
+    if ending in (".csv", ".parquet") and os.path.isfile(path) and is_table(path):
+        return load_table(path)
     if os.path.isdir(path) or (ending == ".csv" and os.path.isfile(path)):
         return load_images(path, options)
     sentence = (
-        f"Expected a folder domain/class/image, a CSV manifest (.csv) or an .npz file at {dataset}. "
+        f"Expected a folder domain/class/image, a CSV manifest, a table (.csv, .parquet) or an .npz file at {dataset}. "
         f"Found {describe_path(path)}. Check the path."
     )
     # a MachineError for a missing path: it may exist on another machine, or not be mounted here

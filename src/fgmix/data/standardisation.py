@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data.dataset import SCALED, ArrayInputs, Domain, DomainDataset, Indices
+from fgmix.data.dataset import SCALED, ArrayInputs, Domain, DomainDataset, Indices, TableInputs
 
 # spread of a feature relative to its largest value, below which it counts as constant, by the precision of the values
 RESOLVED = {"float32": 1e-6, "float64": 1e-14}
@@ -40,9 +40,12 @@ class Standardisation:
     mean: npt.NDArray[Any]
     scale: npt.NDArray[Any]  # standard deviation, of the same shape; 1 for a feature or channel that does not vary
     tail: float = TAIL  # c; infinity for no damping
+    imputes: bool = False  # of a table: missing values (NaN) are replaced by the mean
 
     def __call__(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Standardise x (n, …). `deploy.network.Standardise` is the same map as a layer: change both together."""
+        if self.imputes:
+            x = np.where(np.isnan(x), self.mean, x)
         with np.errstate(over="ignore"):
             z: npt.NDArray[Any] = (as_units(x).astype(self.mean.dtype, copy=False) - self.mean) / self.scale
         np.clip(z, -FURTHEST, FURTHEST, out=z)
@@ -59,7 +62,10 @@ def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = T
 
     `tail` is the number of standard deviations beyond which values are damped; 0 for no damping.
     """
+    parts = list(parts)
     rows = [as_units(cast("ArrayInputs", domain.inputs).x[indices]) for domain, indices in parts]
+    if isinstance(parts[0][0].inputs, TableInputs):
+        return _fit_table(np.concatenate(rows), tail)
     axes = pooled_axes(rows[0])
     n = sum(x.size for x in rows) // rows[0].shape[1]
     mean = np.sum([x.sum(axis=axes, keepdims=True, dtype=np.float64)[0] for x in rows], axis=0) / n
@@ -68,6 +74,20 @@ def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = T
     dtype = np.result_type(*rows)
     scale[scale <= RESOLVED[dtype.name] * largest] = 1
     return Standardisation(mean.astype(dtype), scale.astype(dtype), tail or np.inf)
+
+
+def _fit_table(x: npt.NDArray[Any], tail: float) -> Standardisation:
+    """Fit to the values of a table that are present.
+
+    A feature that does not vary, such as a category that does not occur, gets an infinite scale: it was not learned,
+    and must not act in a new domain.
+    """
+    present = ~np.isnan(x)
+    n = np.maximum(present.sum(axis=0), 1)
+    mean = np.where(present, x, 0).sum(axis=0, dtype=np.float64) / n
+    scale = np.sqrt(np.square(np.where(present, x - mean, 0)).sum(axis=0) / n)
+    scale[scale <= RESOLVED[x.dtype.name] * np.abs(np.where(present, x, 0)).max(axis=0)] = np.inf
+    return Standardisation(mean.astype(x.dtype), scale.astype(x.dtype), tail or np.inf, imputes=True)
 
 
 def pooled_axes(x: npt.NDArray[Any]) -> tuple[int, ...]:

@@ -154,6 +154,8 @@ def _collect_metadata(info: ModelInfo) -> dict[str, str]:
     expected = {} if info.estimate is None else {"fgmix.unseen_accuracy": f"{info.estimate.accuracy:.4f}"}
     if info.composition:
         expected["fgmix.composition"] = json.dumps(to_plain(info.composition), ensure_ascii=False)
+    if info.columns:  # how the caller encodes a table
+        expected["fgmix.columns"] = json.dumps([to_plain(column) for column in info.columns], ensure_ascii=False)
     # The graph normalises; the caller resizes.
     prepared = {name: json.dumps(getattr(info.spec, name)) for name in ("mean", "std", "interpolation")}
     return {

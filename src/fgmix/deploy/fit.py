@@ -279,6 +279,7 @@ def describe(opened: OpenedRun, dataset: DomainDataset, **fields: Any) -> ModelI
         date=datetime.fromtimestamp(opened.files.record.stat().st_mtime, UTC).date().isoformat(),
         counts=tuple(tuple(row.tolist()) for row in rows),
         groups=tuple(len(np.unique(domain.groups)) for domain in dataset.domains if domain.groups is not None),
+        columns=dataset.columns,
         **fields,
     )
 

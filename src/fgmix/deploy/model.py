@@ -90,7 +90,7 @@ class Model:
             batch_size: samples per forward pass.
         """
         x = self.convert_samples(_to_array(x))
-        check_finite(x)
+        check_finite(np.where(np.isnan(x), 0, x) if self.info.columns else x)
         inputs = Doubles(x) if self.info.dtype == "float64" else ArrayInputs(x)
         return self.predict_inputs(inputs, batch_size=batch_size)
 
@@ -205,7 +205,7 @@ def _build_one(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     standard = None
     if "standardise.mean" in tensors:
         mean, scale, tail = (tensors[f"standardise.{name}"].numpy() for name in ("mean", "scale", "tail"))
-        standard = Standardisation(mean, scale, float(tail))
+        standard = Standardisation(mean, scale, float(tail), imputes=bool(info.columns))
     temperature = float(tensors["temperature"])
     network = Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard, backbone)
     network.load_state_dict(tensors)

@@ -21,12 +21,15 @@ class Standardise(nn.Module):
 
     def __init__(self, standard: Standardisation) -> None:
         super().__init__()
+        self.imputes = standard.imputes
         dtype = torch.float64 if standard.mean.dtype == np.float64 else torch.float32
         for name in ("mean", "scale", "tail"):  # copies: members of an ensemble share `standard`
             self.register_buffer(name, torch.tensor(getattr(standard, name), dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         # The same map as `Standardisation.__call__`, for export: change both together.
+        if self.imputes:
+            x = torch.where(x.isnan(), self.mean, x)
         z = ((x - self.mean) / self.scale).clamp(-FURTHEST, FURTHEST)
         return z.sign() * (z.abs().minimum(self.tail) + (z.abs() - self.tail).clamp(min=0).log1p())
 

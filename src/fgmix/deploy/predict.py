@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from fgmix.data.arrays import Shape, finite_rows, open_npz
 from fgmix.data.augment import ImageInputs
 from fgmix.data.folders import EXTENSIONS, is_manifest, list_some, manifest_paths
 from fgmix.data.images import Unreadable, quiet_decoding, read_image
+from fgmix.data.tables import encode_table
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError, reason_of, unknown
 from fgmix.escape import escape_csv
@@ -34,7 +36,8 @@ def predict_paths(
 
     Args:
         model: the model.
-        paths: image files, folders of them and CSV manifests with a column `path`; or one .npz file with X.
+        paths: image files, folders of them and CSV manifests with a column `path`; or one .npz file with X; or
+            tables, for a model of one.
         probabilities: also give the probability of every class.
         progress: show a bar.
     """
@@ -43,8 +46,13 @@ def predict_paths(
             raise UserError(f"Expected one .npz file, or images. Found {len(paths)} paths with an .npz among them.")
         yield from _predict_array(model, paths[0], probabilities)
         return
+    if model.info.columns and all(path.suffix.lower() in (".csv", ".parquet") for path in paths):
+        for path in paths:
+            yield from _predict_table(model, path, probabilities)
+        return
     if model.info.kind != "images":
-        raise UserError(f"This model takes {model.info.kind} as arrays. Found images. Pass an .npz file with X.")
+        expected = "a table (.csv, .parquet)" if model.info.columns else "an .npz file with X"
+        raise UserError(f"This model takes {model.info.kind} as arrays. Found other files. Pass {expected}.")
     files = list_images(paths)
     with Progress("predict", len(files), show=progress) as bar:
         for start in range(0, len(files), BATCH):
@@ -147,8 +155,19 @@ def _predict_array(model: Model, path: Path, probabilities: bool) -> Iterator[Ro
     x = model.convert_samples(open_npz(path, ("x",), check).arrays["x"])
     if not len(x):
         raise UserError(f"Expected rows in the array X of {path}. Found none.")
-    finite = finite_rows(x)
-    errors = np.where(finite, "", "NaN or infinity").astype(object)
+    yield from _predict_rows(model, x, finite_rows(x), "NaN or infinity", probabilities)
+
+
+def _predict_table(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
+    x = model.convert_samples(encode_table(path, model.info.columns))
+    yield from _predict_rows(model, x, ~np.isinf(x).any(axis=1), "infinity", probabilities)
+
+
+def _predict_rows(
+    model: Model, x: npt.NDArray[Any], finite: npt.NDArray[np.bool_], wrong: str, probabilities: bool
+) -> Iterator[Row]:
+    """Predict the rows of an array that are `finite`; the others get the error `wrong`."""
+    errors = np.where(finite, "", wrong).astype(object)
     predicted = model.predict(x[finite])
     sane = np.isfinite(predicted.confidence) & np.isfinite(predicted.novelty)
     errors[np.flatnonzero(finite)[~sane]] = "numbers too large for the network"

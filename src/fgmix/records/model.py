@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from fgmix.errors import UserError
+from fgmix.records.columns import Column
 from fgmix.records.digests import Damaged
 from fgmix.records.evaluations import Model
 from fgmix.records.files import may_exist, read_json, write_json
@@ -239,6 +240,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     terms: Terms = Terms()  # options about trust and use
     counts: tuple[tuple[Count, ...], ...] = ()  # samples by domain (row) and class (column)
     groups: tuple[Count, ...] = ()  # number of groups, such as patients, by domain; empty without groups
+    columns: tuple[Column, ...] = ()  # of a table, which the features encode
     # how tensors of a weights file were matched with the backbone's, "by name" or "by order"; None without a file
     weights_matched: str | None = None
     # the metric of its estimate on held-out samples of its own domains; None without an estimate
@@ -250,8 +252,9 @@ class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def write_info(folder: Path, info: ModelInfo) -> None:
     """Write the `model.json` of a model's folder."""
     content = {**to_plain(info), "spec": to_plain(info.spec)}
-    if not info.groups:
-        del content["groups"]  # so that models of earlier versions do not change
+    for name in ("groups", "columns"):
+        if not content[name]:
+            del content[name]  # so that models of earlier versions do not change
     write_json(folder / INFO, content)
 
 

@@ -182,6 +182,8 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
         raise bad_value("views", "0 without --frozen or --freeze: training augments every image anew", spec.views)
     if spec.standardize and dataset.kind == "images" and not spec.frozen:
         raise bad_value("standardize", f"false for {dataset.name}: images in files are normalised", True)
+    if spec.standardize is False and dataset.columns:
+        raise bad_value("standardize", f"true for {dataset.name}: it replaces the missing values of a table", False)
     if spec.classes_per_batch and (
         spec.class_weight != "none" or any(domain.weights is not None for domain in dataset.domains)
     ):
