@@ -24,7 +24,9 @@ def fit(
     context: typer.Context,
     options: dict[str, Any],
     terms: dict[str, Any],
-    data: Annotated[str, typer.Argument(help="folder domain/class/image, CSV manifest, table, .npz file with X, y, domain")],
+    data: Annotated[
+        str, typer.Argument(help="folder domain/class/image, CSV manifest, table, .npz file with X, y, domain")
+    ],
     out: Annotated[Path, typer.Option(help="folder of the model", rich_help_panel="Required")],
     algorithm: Annotated[str, typer.Option(help="see `fgmix list algorithms`", rich_help_panel="Method")] = "fgmix",
     set_: Set = None,
