@@ -23,9 +23,7 @@ def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="folder that `fgmix fit` or `fgmix soup` wrote")],
     images: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="IMAGES", help="images, folders of images, a manifest, a table, or an .npz file with X"
-        ),
+        typer.Argument(metavar="IMAGES", help="images, folders of images, a manifest, a table, or an .npz file with X"),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="file to write (.csv or .jsonl); by default printed")
