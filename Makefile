@@ -14,6 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt torch
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev,export,weights]'
+	$(BIN)/pip install -q -c constraints.txt --no-deps ramanchada2  # only its spectra are read; it pins an older pandas
 	touch $@
 
 demo: venv

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from fgmix import fit
+from fgmix import Sweep, fit, tabulate
 from fgmix.algorithms._registry import _REGISTRY
-from fgmix.data import from_arrays
+from fgmix.data import from_arrays, load, registry
+from fgmix.records import plugins
+from fgmix.records.plugins import load_file
+from fgmix.results.read import read_runs
+from fgmix.sweeps.execute import run_sweeps
+from sweeps.toys import Here
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -134,3 +141,43 @@ def test_what_l_flat_prefers() -> None:
     small, large = (script["measure"](algorithm, source, ratio, 2, 5) for ratio in (0.05, 2.0))
     assert small[2] > 0.3
     assert large[3] < -0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "shape", "classes", "sizes", "groups"),
+    [
+        ("penguins", "palmerpenguins", (4,), 2, [146, 68, 119], 150),
+        ("raman", "ramanchada2", (1, 512), 3, [8, 24, 14, 22, 8], 38),
+        ("exercises", "seglearn", (6, 200), 7, [140, 133, 74, 70, 122, 117, 129, 117, 119, 128], 140),
+    ],
+)
+def test_real_data_end_in_a_card_and_a_table(
+    name: str,
+    package: str,
+    shape: tuple[int, ...],
+    classes: int,
+    sizes: list[int],
+    groups: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    monkeypatch.setattr(registry, "_REGISTRY", {**registry._REGISTRY})
+    monkeypatch.setattr(plugins, "_FILES", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    load_file(EXAMPLES / f"{name}.py")
+    monkeypatch.delitem(sys.modules, name)
+    data = load(name)
+    assert (data.input_shape, len(data.classes), [len(domain) for domain in data.domains]) == (shape, classes, sizes)
+    assert sum(len(set(domain.groups.tolist())) for domain in data.domains) == groups  # none is in two domains
+    quick = {"steps": 2, "averaging": "none"}
+    model = fit(name, tmp_path / "model", algorithm="erm", estimated=False, progress=False, **quick)
+    assert sum(model.info.groups) == groups
+    assert f" {model.info.groups[0]}," in (tmp_path / "model" / "card.md").read_text()
+    sweep = Sweep(
+        datasets=name, algorithms="erm", test_domains=data.domain_names[:1], trials=1, hparams=1, common=quick
+    )
+    run_sweeps([sweep], tmp_path / "sweep", Here(), progress=False)
+    (table, *_) = tabulate(read_runs(tmp_path / "sweep"))
+    assert table.title == name
