@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,9 @@ from fgmix.records import plugins
 from fgmix.records.plugins import list_files, load_file
 from fgmix.records.store import read_record
 from fgmix.results.read import read_runs
+from fgmix.sweeps.design import Sweep
+from fgmix.sweeps.execute import run_sweeps
+from sweeps.toys import Here, records
 
 PLUG_IN = '''
 import numpy as np
@@ -97,6 +102,28 @@ def test_the_workers_of_a_sweep_find_what_a_file_registers(
     method, data = record.code.split(", data ")
     assert [part.split()[1] for part in (method, data)] == ["their_plug_in.py"] * 2
     assert len(data.split()[0]) == 12
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("launcher", "package"), [("ray", "ray"), ("slurm", "submitit")])
+def test_actors_and_jobs_find_what_a_file_registers(
+    launcher: str, package: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray's on a cluster that is started here, Slurm's as processes of submitit; both import the file by its path."""
+    pytest.importorskip(package)
+    module = importlib.import_module(f"fgmix.sweeps.launchers.{launcher}")
+    launch = module.run_ray if launcher == "ray" else partial(module.run_slurm, cluster="local")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    load_file(write("their_plug_in", PLUG_IN))
+    common = {"steps": 2, "averaging": "none"}
+    sweep = Sweep(
+        datasets="their_data", algorithms="their_method", test_domains=("lab",), trials=1, hparams=1, common=common
+    )
+    result = run_sweeps([sweep], tmp_path / "out", launch, progress=False)
+    assert (len(result.done), result.failed, result.stopped_by) == (1, (), "")
+    run_sweeps([sweep], tmp_path / "here", Here(), progress=False)
+    assert records(tmp_path / "out") == records(tmp_path / "here")
 
 
 def test_a_file_of_options_may_name_a_plug_in(
