@@ -143,6 +143,16 @@ def test_a_model_names_the_plug_in_that_it_needs(load: Load, tmp_path: Path) -> 
         load_model(tmp_path / "model")
 
 
+@pytest.mark.usefixtures("load")
+def test_a_model_with_it_is_exported_to_onnx(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = {name: value for name, value in QUICK.items() if name != "dataset"}
+    model = fit(DATA, tmp_path / "model", algorithm="erm", estimated=False, device="cpu", progress=False, **options)
+    session = onnxruntime.InferenceSession(str(export_model(model, tmp_path / "model.onnx")))
+    found = session.run(["probabilities"], {"x": IMAGES[:3]})[0]
+    np.testing.assert_allclose(found, model.predict(IMAGES[:3]).probabilities, atol=1e-5)
+
+
 def test_a_network_of_signals_needs_no_images(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(registry, "_REGISTRY", {})
 
