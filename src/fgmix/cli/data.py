@@ -59,7 +59,7 @@ def prepare(
 ) -> None:
     """Decode all images into the cache.
 
-    Runs then start without looking at each file.
+    Runs then start without decoding them.
 
     Example: fgmix data prepare scans --image-size 224 --cache /local/fgmix
     """
@@ -72,7 +72,7 @@ def prepare(
         progress=not quiet,
         cache=cache and cache.expanduser(),
     )
-    print_lines(prepare_images(_locate(images, data_root), options).lines())
+    print_lines(prepare_images(_locate(images, data_root), options))
     if cache:
         print(f"Runs find it with FGMIX_CACHE={cache}.")
 

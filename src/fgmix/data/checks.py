@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from fgmix.data.folders import ImageFile, class_notes, describe_shared_groups, scan_images
-from fgmix.data.image_cache import READERS, open_all, read_contents
+from fgmix.data.image_cache import READERS, open_all
 from fgmix.data.images import Change, Unreadable, change_notes, inspect_file, quiet_decoding, try_decode
 from fgmix.data.loading import in_order
 from fgmix.data.registry import LoadOptions
-from fgmix.errors import UserError
 from fgmix.progress import Progress
 
 TINY = 5  # a class with fewer images in a domain is reported: a holdout part of 20 % may have none of it
@@ -160,38 +159,30 @@ def _duplicates(decoded: Sequence[_Decoded]) -> tuple[tuple[Path, ...], ...]:
 
 @dataclass(frozen=True)
 class CacheReport:
-    """The result of a full check of one decoded cache, after repairing what can be repaired."""
+    """The result of a full check of one decoded cache."""
 
     file: Path
     image_size: int
     images: int
     damaged: int
-    problem: str | None
 
     def line(self) -> str:
         """Write the result as a sentence."""
         what = f"{self.file}: {self.images} images for {self.image_size} px"
-        if self.problem:
-            return f"{what}. {self.problem}"
-        return f"{what}, {self.damaged} damaged and decoded again." if self.damaged else f"{what}, all as written."
+        return f"{what}, {self.damaged} damaged: it is deleted." if self.damaged else f"{what}, all as written."
 
 
 def check_caches(path: Path, *, cache: Path | None = None, progress: bool = True) -> list[CacheReport]:
-    """Verify every image in the decoded caches of a folder or manifest."""
+    """Verify every image in the decoded caches of a folder or manifest, and delete the damaged ones."""
     files = [file.path for file in scan_images(path).files]
-    options = LoadOptions(cache=cache, progress=progress)
     reports = []
-    for images in open_all(files, options, read_contents(files, options)):
-        damaged, problem = 0, None
+    for images in open_all(files, LoadOptions(cache=cache, progress=progress)):
+        damaged = 0
         with Progress("verify cache", len(images), show=progress) as bar:
-            for row in images.readable.tolist():
-                if not images.is_sound(row):
-                    damaged += 1
-                    try:
-                        images.repair(row)
-                    except UserError as error:
-                        problem = str(error)
-                        break
+            for row in range(len(images)):
+                damaged += not images.is_sound(row)
                 bar.advance()
-        reports.append(CacheReport(images.file, images.recipe.image_size, len(images), damaged, problem))
+        if damaged:
+            images.delete()
+        reports.append(CacheReport(images.file, images.recipe.image_size, len(images), damaged))
     return reports

@@ -12,8 +12,8 @@ file leads to a new one. The folder may be deleted at any time.
 A file is opened twice, for its digest and to be decoded. Later runs open none: `cache_dir()/contents` keeps the digest
 of files whose sizes and time stamps are unchanged.
 
-Damage is detected before use: the index is verified when it is opened, an image when a process first reads it. A
-damaged image is decoded again from its file; a cache with a damaged index is rebuilt.
+Damage is detected before use: the index is verified when it is opened, an image when a process first reads it. A cache
+with a damaged index is rebuilt; one with a damaged image is deleted, and rebuilt by the next run.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def cache_dir() -> Path:
         raise UserError("Expected a home folder for the cache. Found none. Set FGMIX_CACHE to a folder.") from error
 
 
-def decode_images(files: Sequence[StrPath], options: LoadOptions, contents: Contents | None = None) -> CachedImages:
+def decode_images(files: Sequence[StrPath], options: LoadOptions) -> CachedImages:
     """Return the decoded images of `files` from the cache, which is built if it is missing or damaged.
 
     Several processes may call this at once: the first builds the cache, the others wait and use it. An interrupted
     build is never mistaken for a finished one. Files that cannot be decoded get a height of 0 with `skip_unreadable`,
     and are an error without it.
     """
-    contents = contents or read_contents(files, options)
+    contents = read_contents(files, options)
     recipe, folder = _choose_recipe(files, options, contents)
     images = _open_cache(folder, files, options)
     if images is not None:
@@ -101,25 +101,20 @@ def decode_images(files: Sequence[StrPath], options: LoadOptions, contents: Cont
             images = _open_cache(folder, files, options, quiet=True)  # of a process that built it meanwhile
             if images is None:
                 _write_cache(folder, files, recipe, options, contents)
-                images = CachedImages.open(folder, files)
+                images = CachedImages.open(folder)
         return images
     except OSError as error:
         what = f"Expected to write decoded images to {folder.parent}. It failed ({error.strerror or error})."
         raise MachineError(f"{what} Make room there, or set FGMIX_CACHE to another folder.") from error
 
 
-def open_images(files: Sequence[StrPath], options: LoadOptions, contents: Contents) -> CachedImages | None:
-    """Return what `decode_images` would, from the cache only; None if it is not there."""
-    _, folder = _choose_recipe(files, options, contents)
-    return _open_cache(folder, files, options)
-
-
-def open_all(files: Sequence[StrPath], options: LoadOptions, contents: Contents) -> Iterator[CachedImages]:
+def open_all(files: Sequence[StrPath], options: LoadOptions) -> Iterator[CachedImages]:
     """Open the caches of files for any image size, but those with a damaged index, which cannot be identified."""
+    contents = read_contents(files, options)
     for folder in sorted((options.cache or cache_dir()).glob("decoded/*")):
         with suppress(OSError, Damaged):
             if str(read_arrays(folder / INDEX)["contents"]) == contents.digest:
-                yield CachedImages.open(folder, files)
+                yield CachedImages.open(folder)
 
 
 # What is known of the files before they are decoded
@@ -253,19 +248,17 @@ class CachedImages:
     changes: npt.NDArray[np.uint8]  # `Change` flags of each image
     recipe: Recipe
     file: Path  # of the cache
-    sources: Sequence[StrPath]  # row i was decoded from sources[i]
     verified: npt.NDArray[np.bool_] = field(repr=False)  # images that this process has verified
 
     @classmethod
-    def open(cls, folder: Path, sources: Sequence[StrPath]) -> CachedImages:
+    def open(cls, folder: Path) -> CachedImages:
         """Open the finished cache of files; `Damaged` if its index or its length is not as written."""
         index, file = read_arrays(folder / INDEX), folder / IMAGES
         lengths = index["lengths"]
         total = int(lengths.sum())
         if (size := os.stat(file).st_size) != total:
             raise Damaged(f"Expected {total:,} bytes in {file}. Found {size:,}.")
-        # mode "c": pages are shared with other processes until a repair writes to them; torch requires writable arrays.
-        # An empty file cannot be mapped.
+        # mode "c", because torch requires writable arrays; an empty file cannot be mapped
         mapped = np.memmap(file, dtype=np.uint8, mode="c", shape=(total,)) if total else np.empty(0, np.uint8)
         encoding: Encoding = "jpeg" if str(index["encoding"]) == "jpeg" else "pixels"
         return cls(
@@ -276,7 +269,6 @@ class CachedImages:
             readable=np.flatnonzero(index["heights"]),
             recipe=Recipe(int(index["image_size"]), str(index["background"]), encoding),
             file=file,
-            sources=sources,
             verified=np.zeros(len(lengths), dtype=np.bool_),
         )
 
@@ -287,7 +279,7 @@ class CachedImages:
         """Return the image (h, w, 3)."""
         if not self.verified[row]:
             if not self.is_sound(row):
-                self.repair(row)
+                raise self.delete()
             self.verified[row] = True
         data = self._bytes(row)
         if self.recipe.encoding == "pixels":
@@ -299,30 +291,17 @@ class CachedImages:
         """Say whether the bytes of an image are those that were written."""
         return int(self.checksums[row]) == zlib.crc32(self._bytes(row).data)
 
-    def repair(self, row: int) -> None:
-        """Decode an image again from its file; if the file has changed, delete the cache and raise a UserError."""
-        source = self.sources[row]
-        with quiet_decoding():
-            image = self.recipe.encode(source)
-        if isinstance(image, Unreadable) or zlib.crc32(image.data) != int(self.checksums[row]):
-            shutil.rmtree(self.file.parent, ignore_errors=True)
-            raise UserError(
-                f"Expected {source} decoded in {self.file}. Found damaged bytes, and {source} is no longer the same. "
-                f"{self.file.parent} is deleted. Run the same command again: it is rebuilt."
-            )
-        self._bytes(row)[:] = np.frombuffer(image.data, np.uint8)  # this process's copy of the page
-        with suppress(OSError), open(self.file, "r+b") as file:  # and the file, unless it is read-only
-            file.seek(int(self.offsets[row]))
-            file.write(image.data)
-        _print_note(f"{self.file} is damaged at the image {source}: it was decoded again from that file.")
+    def delete(self) -> MachineError:
+        """Delete the cache, and return the error for a damaged one."""
+        shutil.rmtree(self.file.parent, ignore_errors=True)
+        return MachineError(
+            f"Expected the images that were decoded into {self.file}. Found other bytes: it is damaged. "
+            f"{self.file.parent} is deleted. Run the same command again: it is rebuilt, and the run resumes."
+        )
 
     def _bytes(self, row: int) -> Pixels:
         start = int(self.offsets[row])
         return self.pixels[start : start + int(self.lengths[row])]
-
-
-def _print_note(sentence: str) -> None:
-    print(f"note: {sentence}", file=sys.stderr)
 
 
 # The folder of a cache
@@ -333,11 +312,11 @@ def _open_cache(
 ) -> CachedImages | None:
     """Open a finished cache; None if it is missing or damaged. Damage is reported unless `quiet`."""
     try:
-        images = CachedImages.open(folder, files)
+        images = CachedImages.open(folder)
     except (Damaged, FileNotFoundError) as error:
         reason = f"Expected {error.filename}. Found none." if isinstance(error, FileNotFoundError) else str(error)
         if os.path.isdir(folder) and not quiet:
-            _print_note(f"{reason} The images are decoded again.")
+            print(f"note: {reason} The images are decoded again.", file=sys.stderr)
         return None
     except OSError as error:
         what = f"Expected to read decoded images in {folder}. It failed ({error.strerror})."
