@@ -44,17 +44,17 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return count
 
 
-def test_first_use_opens_an_image_twice_and_chooses_its_encoding_once(
+def test_first_use_opens_an_image_three_times_and_chooses_its_encoding_once(
     tmp_path: Path, calls: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For the digest and the header, then to decode it."""
+    """For the depth of its values, for the digest and the size, and to decode it."""
     chosen = []
     choose = image_cache._choose_recipe
     monkeypatch.setattr(image_cache, "_choose_recipe", lambda *given: chosen.append(choose(*given)) or chosen[-1])
     root = two_domains(tmp_path / "tree")
     calls.clear()
     load_images(root, QUIET)
-    assert calls["open"] == 2 * 8
+    assert calls["open"] == 3 * 8
     assert len(chosen) == 1
 
 

@@ -53,6 +53,9 @@ def prepare(
     images: Images,
     data_root: DataRoot = None,
     image_size: Annotated[int | None, typer.Option(help="side of the square that the network sees")] = None,
+    window: Annotated[
+        str, typer.Option(help="grey values to show of deep images: LOW:HIGH, or dicom", hidden=True)
+    ] = "",
     cache: Annotated[Path | None, typer.Option(help="cache folder; by default $FGMIX_CACHE or ~/.cache/fgmix")] = None,
     skip_unreadable: Annotated[bool, typer.Option("--skip-unreadable", help="leave undecodable images out")] = False,
     quiet: Quiet = False,
@@ -68,6 +71,7 @@ def prepare(
 
     options = LoadOptions(
         image_size=image_size,
+        window=window,
         skip_unreadable=skip_unreadable,
         progress=not quiet,
         cache=cache and cache.expanduser(),

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from fgmix.data.image_cache import READERS, open_all
 from fgmix.data.images import Change, Unreadable, change_notes, inspect_file, quiet_decoding, try_decode
 from fgmix.data.loading import in_order
 from fgmix.data.registry import LoadOptions
+from fgmix.data.windows import choose_window
 from fgmix.progress import Progress
 
 TINY = 5  # a class with fewer images in a domain is reported: a holdout part of 20 % may have none of it
@@ -85,10 +87,11 @@ class _Decoded:
 def check_images(path: Path, *, progress: bool = True) -> FolderReport:
     """Decode every image of a folder or manifest and report problems; UserError unless there are two domains."""
     scan = scan_images(path)
+    window = choose_window(scan.by_domain().values())
     decoded: list[_Decoded] = []
     unreadable: list[tuple[Path, str]] = []
     with quiet_decoding(), Progress("check images", len(scan.files), show=progress) as bar:
-        for file, outcome in zip(scan.files, in_order(_decode, scan.files, READERS)):
+        for file, outcome in zip(scan.files, in_order(partial(_decode, window), scan.files, READERS)):
             if isinstance(outcome, Unreadable):
                 unreadable.append((file.path, outcome.reason))
             else:
@@ -106,7 +109,7 @@ def check_images(path: Path, *, progress: bool = True) -> FolderReport:
         counts=counts,
         notes=(
             *scan.notes,
-            *change_notes(np.array([each.changes for each in decoded], dtype=np.uint8)),
+            *change_notes(np.array([each.changes for each in decoded], dtype=np.uint8), window=window),
             *class_notes(present, scan.class_folders),
             *_note_groups(groups),
         ),
@@ -141,8 +144,8 @@ def _note_groups(groups: Mapping[str, Collection[str]]) -> list[str]:
     ]
 
 
-def _decode(file: ImageFile) -> _Decoded | Unreadable:
-    picture = try_decode(file.path)
+def _decode(window: str, file: ImageFile) -> _Decoded | Unreadable:
+    picture = try_decode(file.path, window=window)
     if isinstance(picture, Unreadable):
         return picture
     return _Decoded(file, inspect_file(file.path)[0], picture.image.size, picture.changes)

@@ -34,7 +34,7 @@ from pathlib import Path
 from fgmix.data.files import describe_path, open_file, raise_failure
 from fgmix.errors import UserError
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".dcm", ".dicom")
 NAMED = 5  # how many files or classes a note names
 
 REQUIRED = ("path", "label", "domain")
@@ -73,7 +73,12 @@ class Scan:
 
     def counts(self) -> dict[str, int]:
         """Count the images of each domain."""
-        return {domain: len(list(files)) for domain, files in groupby(self.files, lambda file: file.domain)}
+        return {domain: len(paths) for domain, paths in self.by_domain().items()}
+
+    def by_domain(self) -> dict[str, list[Path]]:
+        """Return the files of each domain."""
+        grouped = groupby(self.files, lambda file: file.domain)
+        return {domain: [file.path for file in files] for domain, files in grouped}
 
 
 def scan_folder(path: Path) -> Scan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from fgmix.data.arrays import note_groups
 from fgmix.data.augment import ImageInputs
 from fgmix.data.dataset import Domain, DomainDataset, fingerprint_of
 from fgmix.data.folders import Scan, class_notes, list_some, scan_images
+from fgmix.data.grey import parse_window
 from fgmix.data.image_cache import QUALITY, CachedImages, decode_images
 from fgmix.data.images import change_notes, check_size
 from fgmix.data.registry import LoadOptions
+from fgmix.data.windows import choose_window
 from fgmix.errors import UserError
 
 
@@ -24,7 +27,9 @@ def load_images(path: Path, options: LoadOptions, *, name: str | None = None) ->
     By default it is named as the folder or the manifest.
     """
     check_size(options.file_size)  # before any file is read
+    parse_window(options.window)
     scan = scan_images(path)
+    options = replace(options, window=options.window or choose_window(scan.by_domain().values(), options.cache))
     images = decode_images([str(file.path) for file in scan.files], options)
     full = Path(os.path.realpath(path))  # `resolve` fails on a loop of links, which is reported on opening
     return _make_dataset(name or (full.name if os.path.isdir(full) else full.stem), scan, images)
@@ -73,9 +78,18 @@ def _make_dataset(name: str, scan: Scan, images: CachedImages) -> DomainDataset:
     notes = [*scan.notes]
     if unreadable := [scan.name(row) for row in np.flatnonzero(images.heights == 0).tolist()]:
         notes.append(f"Files that cannot be decoded are left out: {len(unreadable)} ({list_some(unreadable)}).")
-    notes += change_notes(images.changes, images.recipe.background)
+    notes += change_notes(images.changes, images.recipe.background, images.recipe.window)
     if images.recipe.encoding == "jpeg":
         notes.append(f"Images are kept as JPEGs of quality {QUALITY}: their pixels would not fit into memory.")
     present = {d.name: [classes[label] for label in np.unique(d.y)] for d in domains}
     notes += class_notes(present, scan.class_folders) + note_groups(domains, groups)
-    return DomainDataset(name, tuple(domains), tuple(classes), (3, size, size), "images", fingerprint, tuple(notes))
+    return DomainDataset(
+        name=name,
+        domains=tuple(domains),
+        classes=tuple(classes),
+        input_shape=(3, size, size),
+        kind="images",
+        fingerprint=fingerprint,
+        notes=tuple(notes),
+        window=images.recipe.window,
+    )
