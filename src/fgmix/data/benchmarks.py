@@ -86,7 +86,7 @@ def differences(benchmark: Benchmark, counts: Mapping[str, int], classes: Iterab
     notes = [
         f"Domain {domain!r} of {name}: expected {said}, found {counts.get(domain, 0)}."
         for domain in sorted({*expected, *counts})
-        if (said := _expectation(benchmark, expected.get(domain, 0), domain, counts.get(domain, 0)))
+        if (said := _expectation(benchmark, expected.get(domain), domain, counts.get(domain, 0)))
     ]
     if benchmark.total is not None and (n := sum(counts.values())) != benchmark.total:
         notes.append(f"{name}: expected {benchmark.total} images, found {n}.")
@@ -97,11 +97,14 @@ def differences(benchmark: Benchmark, counts: Mapping[str, int], classes: Iterab
 
 
 def _expectation(benchmark: Benchmark, expected: int | None, domain: str, count: int) -> str:
-    """Say what was expected of a domain, if the number of images found differs; else return an empty text."""
-    if expected is not None:
-        return f"{expected} images" if count != expected else ""
+    """Say what was expected of a domain, if the number of images found differs; else return an empty text.
+
+    `expected` is 0 for a number that is not published, and None for a domain that the benchmark does not have.
+    """
+    if expected != 0:
+        return f"{expected or 0} images" if count != expected else ""
     if benchmark.whole:
-        most = max(edition[domain] or 0 for edition in BENCHMARKS[benchmark.whole].editions.values())
+        most = max(edition[domain] for edition in BENCHMARKS[benchmark.whole].editions.values())
         return f"fewer than the {most} images of {benchmark.whole}" if count >= most else ""
     return "images" if not count else ""
 

@@ -1,15 +1,19 @@
 """Facts about benchmarks: domains in DomainBed's order, numbers of images, classes, and names in the paper.
 
-`fgmix.data.benchmarks` loads them. Numbers of images are those of DomainBed's paper, and of the papers of Spawrious and
-WILDS; for DomainNet, those of its cleaned version without the listed duplicates. DomainBed-OOP is a subset of each of
-the first five.
+They are in `benchmarks.toml`; `fgmix.data.benchmarks` loads the images. Numbers of images are those of DomainBed's
+paper, and of the papers of Spawrious and WILDS; for DomainNet, those of its cleaned version without the listed
+duplicates. DomainBed-OOP is a subset of each of the first five.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
 
 
 @dataclass(frozen=True)
@@ -18,9 +22,9 @@ class Benchmark:
 
     name: str  # registered name, which is DomainBed's
     folder: str  # its folder under the data root, as named by DomainBed
-    # For each edition in use, the domains in the order in which DomainBed numbers them, with their numbers of images;
-    # None for a number that is not published.
-    editions: Mapping[str, Mapping[str, int | None]]
+    # For each edition in use, the domains in the order in which DomainBed numbers them, with their numbers of images; 0
+    # for a number that is not published.
+    editions: Mapping[str, Mapping[str, int]]
     n_classes: int  # number of classes
     classes: tuple[str, ...] | None = None  # sorted class names, if known
     total: int | None = None  # number of images, if it is published only for all domains together
@@ -38,126 +42,11 @@ class Benchmark:
     @property
     def n_images(self) -> int | None:
         """Number of images of the first edition; None if it is not published."""
-        counts = [n for n in next(iter(self.editions.values())).values() if n is not None]
-        return self.total or sum(counts) or None
+        return self.total or sum(next(iter(self.editions.values())).values()) or None
 
 
-_ALL = (
-    Benchmark(
-        "PACS",
-        "PACS",
-        {"official": {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}},
-        7,
-        ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"),
-        short_names={"art_painting": "A", "cartoon": "C", "photo": "P", "sketch": "S"},
-    ),
-    Benchmark(
-        "VLCS",
-        "VLCS",
-        {"official": {"Caltech101": 1415, "LabelMe": 2656, "SUN09": 3282, "VOC2007": 3376}},
-        5,
-        ("bird", "car", "chair", "dog", "person"),
-        short_names={"Caltech101": "C", "LabelMe": "L", "SUN09": "S", "VOC2007": "V"},
-    ),
-    Benchmark(
-        "OfficeHome",
-        "office_home",
-        {"official": {"Art": 2427, "Clipart": 4365, "Product": 4439, "Real World": 4357}},
-        65,
-        tuple(
-            (  # noqa: SIM905 (65 names)
-                "Alarm_Clock Backpack Batteries Bed Bike Bottle Bucket Calculator Calendar Candles Chair Clipboards "
-                "Computer Couch Curtains Desk_Lamp Drill Eraser Exit_Sign Fan File_Cabinet Flipflops Flowers Folder "
-                "Fork Glasses Hammer Helmet Kettle Keyboard Knives Lamp_Shade Laptop Marker Monitor Mop Mouse Mug "
-                "Notebook Oven Pan Paper_Clip Pen Pencil Postit_Notes Printer Push_Pin Radio Refrigerator Ruler "
-                "Scissors Screwdriver Shelf Sink Sneakers Soda Speaker Spoon TV Table Telephone ToothBrush Toys "
-                "Trash_Can Webcam"
-            ).split()
-        ),
-        short_names={"Art": "A", "Clipart": "C", "Product": "P", "Real World": "R"},
-    ),
-    Benchmark(
-        "TerraIncognita",
-        "terra_incognita",
-        {
-            "DomainBed's paper (24,788 images)": {
-                "location_100": 4879,
-                "location_38": 9767,
-                "location_43": 4020,
-                "location_46": 6122,
-            },
-            # from caltech_camera_traps.json.zip; eccv_18_annotations.tar.gz reportedly gives the paper's numbers
-            "the labels revised in 2021 (24,330 images)": {
-                "location_100": 4741,
-                "location_38": 9736,
-                "location_43": 3970,
-                "location_46": 5883,
-            },
-        },
-        10,
-        ("bird", "bobcat", "cat", "coyote", "dog", "empty", "opossum", "rabbit", "raccoon", "squirrel"),
-        short_names={"location_100": "L100", "location_38": "L38", "location_43": "L43", "location_46": "L46"},
-    ),
-    Benchmark(
-        "DomainNet",
-        "domain_net",
-        {
-            "official": {
-                "clipart": 48129,
-                "infograph": 51605,
-                "painting": 72266,
-                "quickdraw": 172500,
-                "real": 172947,
-                "sketch": 69128,
-            }
-        },
-        345,
-        short_names={
-            "clipart": "clip",
-            "infograph": "info",
-            "painting": "paint",
-            "quickdraw": "quick",
-            "real": "real",
-            "sketch": "sketch",
-        },
-    ),
-    Benchmark(
-        "SVIRO",
-        "sviro",
-        {
-            "official": dict.fromkeys(
-                ("aclass", "escape", "hilux", "i3", "lexus", "tesla", "tiguan", "tucson", "x5", "zoe")
-            )
-        },
-        7,
-        total=56_000,
-    ),
-    Benchmark(
-        "WILDSCamelyon",
-        "camelyon17_v1.0",
-        {
-            "official": {
-                "hospital_0": 59_436,
-                "hospital_1": 34_904,
-                "hospital_2": 85_054,
-                "hospital_3": 129_838,
-                "hospital_4": 146_722,
-            }
-        },
-        2,
-        ("normal", "tumor"),
-        home="https://wilds.stanford.edu/downloads",
-    ),
-    Benchmark(
-        "WILDSFMoW",
-        "fmow_v1.1",
-        {"official": dict.fromkeys(("Africa", "Americas", "Asia", "Europe", "Oceania", "Other"))},
-        62,
-        total=470_086,
-        home="https://wilds.stanford.edu/downloads",
-        is_numbered=False,  # DomainBed numbers regions as they first appear in a metadata file
-    ),
-)
+with open(Path(__file__).with_suffix(".toml"), "rb") as _file:
+    _ALL = msgspec.convert(tomllib.load(_file)["benchmark"], list[Benchmark])
 
 
 def _spawrious(name: str) -> Benchmark:
@@ -180,7 +69,7 @@ def _out_of_pretraining(whole: Benchmark) -> Benchmark:
     return Benchmark(
         f"{whole.name}-OOP",
         f"hard/{whole.folder}",
-        {"official": dict.fromkeys(whole.domains)},
+        {"official": dict.fromkeys(whole.domains, 0)},
         whole.n_classes,
         home="https://huggingface.co/datasets/PTeterwak/DomainBed_OOP",
         whole=whole.name,
