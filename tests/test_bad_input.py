@@ -401,7 +401,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         "PACS --data-root {new} --archive {arrays} --max-gb nan": "`max_gb`",
         "PACS --data-root {new} --archive {arrays} --max-gb 1e300": "`max_gb`",
     },
-    "plot weights": {"--out /proc/x": "--out"},
     "plot curves": {
         "{odd}/nowhere": "nowhere",
         "{odd}/empty": "empty",

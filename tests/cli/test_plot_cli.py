@@ -74,7 +74,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 COMMANDS = {
-    "weights": ["weights"],
     "curves": ["curves", "fgmix"],
     "tsne": ["tsne", "fgmix", "--samples", "8", "--mixed", "6"],
     "tsne-features": ["tsne", "fgmix", "--beside", "erm", "--samples", "8"],

@@ -13,17 +13,6 @@ from fgmix.cli.plot import FIGURES, Out, save
 from fgmix.cli.report import Baseline, FromDomainbed, Selection, read_folders
 
 
-def weights(out: Out = FIGURES) -> None:
-    """Plot the effect of λ on ã, and the paper's toy example.
-
-    Example: fgmix plot weights --out figures
-    """
-    from fgmix.figures.compute.weights import compute_weights
-    from fgmix.figures.plot import Plot
-
-    save(Plot("weights", compute_weights()), out)
-
-
 def curves(
     runs: Annotated[list[Path], typer.Argument(metavar="RUNS", help="folders of finished runs")], out: Out = FIGURES
 ) -> None:
