@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "fgmix"
 
-LEAVES = {"errors", "escape", "seeding", "progress"}
+LEAVES = {"errors", "escape", "seeding", "progress", "terminal"}
 # What makes records, the lowest first: each may import from those before it, from the record and from the leaves.
 LOWER = ["functional", "networks", "mixing", "algorithms", "data", "training", "logs", "sweeps"]
 UPPER = ["results", "figures", "report"]  # what reads them, likewise

@@ -12,9 +12,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def test_every_example_is_run() -> None:
     tests = "".join((ROOT / "tests" / name).read_text() for name in ("test_examples.py", "deploy/test_export.py"))
-    examples = [path.name for path in (ROOT / "examples").glob("*.py")]
+    examples = [path.stem for path in (ROOT / "examples").glob("*.py")]
     assert examples
-    assert not [name for name in examples if f'"{name}"' not in tests]
+    assert not [name for name in examples if f'"{name}.py"' not in tests and f'"{name}"' not in tests]
 
 
 def test_the_readme_is_short() -> None:

@@ -28,7 +28,8 @@ FAILURES = _FULL | {
 }
 _DEVICE = re.compile(r"(CUDA|cuDNN|cuBLAS|NCCL|HIP|XPU|MPS)\b[^.:]*\berror|device lost", re.IGNORECASE)
 LONGEST = 200  # characters of a value in a message
-MOST = 50  # known names in a message
+FEW = 8  # known names that a message lists even beside a suggestion
+MOST = 12  # known names that it lists without one
 _TOO_SMALL = re.compile(r"Kernel size can't be greater than|[Oo]utput size is too small")  # of torch's layers
 _MEMORY = re.compile(r"allocate memory|not enough memory|out of memory", re.IGNORECASE)
 
@@ -151,12 +152,14 @@ def unknown(what: str, value: object, known: Iterable[str]) -> UnknownName:
 
     >>> print(unknown("algorithm", "corall", ["coral", "erm"]))
     Unknown algorithm 'corall'. Did you mean 'coral'? Known: coral, erm.
-    >>> print(unknown("dataset", "RotatedMNIST", ["digits", "rotated_mnist"]))
-    Unknown dataset 'RotatedMNIST'. Did you mean 'rotated_mnist'? Known: digits, rotated_mnist.
+    >>> print(unknown("letter", "Y", "abcdefghijklmnopqrstuvwxyz"))
+    Unknown letter 'Y'. Did you mean 'y'?
     """
     known = sorted(known)
     plain = {_plain(name): name for name in reversed(known)}
     near = difflib.get_close_matches(_plain(_short(value)), plain, n=1)
+    if near and len(known) > FEW:  # a list would bury the suggestion
+        return UnknownName(f"Unknown {what} {_short(value)}. Did you mean {plain[near[0]]!r}?")
     guess = f" Did you mean {plain[near[0]]!r}?" if near else ""
     more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
     return UnknownName(f"Unknown {what} {_short(value)}.{guess} Known: {', '.join(known[:MOST]) or 'none'}{more}.")

@@ -6,10 +6,7 @@ The HTML report escapes by its templates, and its script inserts names as text.
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
-from collections.abc import Iterable
-from typing import TextIO
 
 _FORMULA = re.compile(r"\s*[=+\-@]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?( ± [\d.]+| \[[-+\d., ]+\])?")  # also with ± or interval
@@ -59,11 +56,6 @@ def escape_line(text: str) -> str:
 def _is_control(character: str) -> bool:
     """Say whether a character is a control or format character, half of a pair, or a line separator."""
     return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
-def print_lines(lines: Iterable[str], file: TextIO | None = None) -> None:
-    """Print lines that contain names from outside; each stays one line."""
-    print("\n".join(map(escape_line, lines)), file=file or sys.stdout, flush=True)
 
 
 def escape_markdown(text: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from fgmix.errors import UserError, unknown
 from fgmix.records.evaluations import Evaluation
 from fgmix.records.schema import ResolvedSpec, RunRecord, to_plain
 from fgmix.records.store import RunFolder
+from fgmix.terminal import print_notes
 
 VARIABLES = ("MLFLOW_", "WANDB_")  # beginnings of the libraries' own environment variables
 TAG = "fgmix.run"  # in MLflow, the name of the fgmix run, to find it again
@@ -102,7 +102,7 @@ class Log:
         except Exception as error:
             self.open.pop(name, None)
             reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
-            print(f"note: --log {name} failed ({reason}). The run continues without it.", file=sys.stderr)
+            print_notes(f"--log {name} failed ({reason}). The run continues without it.")
 
 
 def flatten(spec: ResolvedSpec, evaluation: Evaluation) -> dict[str, float]:

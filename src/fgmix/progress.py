@@ -1,4 +1,4 @@
-"""Progress of long work: a live bar on a terminal, a few plain lines elsewhere; and durations as text."""
+"""Progress of long work: a live bar on a terminal, a line every 30 seconds elsewhere; and durations as text."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from collections.abc import Iterator, Sequence
 from typing import Self, TypeVar
 
 from fgmix.errors import UserError
-from fgmix.escape import print_lines
+from fgmix.terminal import print_lines
 
 T = TypeVar("T")
-PLAIN_LINES = 10  # printed in total without a terminal
+PLAIN_SECONDS = 30  # between two lines of one piece of work, without a terminal
 SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 class Progress:
     """Counts work towards `total` and shows it on standard error.
 
+    On a terminal it is a bar with the rate and the time left. Elsewhere it is one line at the end, and one every 30
+    seconds before.
+
     Args:
         description: name of the work.
         total: number of units of work.
+        unit: what is counted, such as "steps".
         done: how many were done before (by a run that is resumed).
         show: False prints nothing; a bar of a larger piece of work shows this one as a part of it.
 
@@ -32,79 +36,95 @@ class Progress:
         3
     """
 
-    def __init__(self, description: str, total: int, *, done: int = 0, show: bool | Progress = True) -> None:
+    def __init__(
+        self, description: str, total: int, unit: str = "", *, done: int = 0, show: bool | Progress = True
+    ) -> None:
         self.description = description
         self.total = max(total, 1)
-        self.done = done
+        self.unit = unit
+        self.done: float = done
+        self.ahead = 0.0  # units of work in progress, which count for the bar and the time left alone
         self.note = ""
-        self._start_done = done
-        self._started = time.monotonic()
+        self._start_done: float = done
+        self._started = self._printed = time.monotonic()
         self._live = None
         self._whole = show if isinstance(show, Progress) else None
         self._show = show
-        if self._whole:
+        if self._whole is not None:
             self._whole.skip(done)
         elif show and sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, TextColumn
             from rich.progress import Progress as Bar
 
-            self._live = Bar(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[rate]} {task.fields[note]}"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-            )
-            self._task = self._live.add_task(description, total=self.total, completed=done, note="", rate="")
+            columns = TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[state]}")
+            self._live = Bar(*columns, console=Console(stderr=True))
+            self._task = self._live.add_task(description, total=self.total, completed=done, state=self._describe())
 
     def __enter__(self) -> Self:
         if self._live:
             self._live.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if self._live:
             self._live.stop()
+        elif self._show and self._whole is None and kind is None:
+            took = format_duration(time.monotonic() - self._started)
+            print_lines([f"{self.description}: {self._count()} in {took}"], sys.stderr)
 
-    def advance(self, n: int = 1, note: str | None = None) -> None:
+    def __bool__(self) -> bool:
+        """Whether it is shown."""
+        return bool(self._show)
+
+    def advance(self, n: float = 1, note: str | None = None) -> None:
         """Count `n` more units done; `note` stays beside the bar until the next one."""
-        before, self.done = self.done, self.done + n
-        self.note = self.note if note is None else note
-        elapsed = time.monotonic() - self._started
-        per_second = (self.done - self._start_done) / elapsed if elapsed > 0 else 0.0
-        rate = f"{per_second:.1f}/s" if per_second > 0 else ""
-        if self._whole:
+        self.done += n
+        if self._whole is not None:
             self._whole.advance(n, None if note is None else f"{self.description}: {note}")
-        elif self._live:
-            self._live.update(self._task, completed=self.done, note=self.note, rate=rate)
-        elif self._show and before * PLAIN_LINES // self.total != self.done * PLAIN_LINES // self.total:
-            left = f", {(self.total - self.done) / per_second:.0f} s left" if rate else ""
-            text = f"{self.description}: {self.done}/{self.total} {rate}{left} {self.note}".rstrip()
-            print_lines([text], sys.stderr)
+        else:
+            self._update(note)
 
-    def skip(self, n: int) -> None:
+    def skip(self, n: float) -> None:
         """Count `n` units that were done before, which are left out of the rate."""
         self.done += n
         self._start_done += n
 
     def say(self, text: str) -> None:
-        """Show a status message: beside the bar on a terminal, as a line elsewhere."""
-        if self._whole:
+        """Show a status message beside the bar, or in the next line."""
+        if self._whole is not None:
             self._whole.say(f"{self.description}: {text}")
-        elif self._live:
-            self._live.update(self._task, completed=self.done, note=text)
-        elif self._show:
-            print_lines([f"{self.description}: {text}"], sys.stderr)
+        else:
+            self._update(text)
+
+    def _update(self, note: str | None) -> None:
+        self.note = self.note if note is None else note
+        if self._live:
+            self._live.update(self._task, completed=self.done + self.ahead, state=self._describe())
+        elif self._show and time.monotonic() - self._printed >= PLAIN_SECONDS:
+            self._printed = time.monotonic()
+            print_lines([f"{self.description}: {self._describe()}"], sys.stderr)
+
+    def _describe(self) -> str:
+        """Write the count, the rate, the time left and the note."""
+        elapsed = time.monotonic() - self._started
+        done = self.done + self.ahead
+        rate = (done - self._start_done) / elapsed if elapsed > 0 else 0.0
+        left = f"{format_duration((self.total - done) / rate)} left" if rate > 0 else ""
+        shown = f"{rate:.1f} {self.unit}/s" if rate >= 0.1 and self.unit else ""  # slower: the time left says more
+        return " · ".join(filter(None, (self._count(), shown, left, self.note)))
+
+    def _count(self) -> str:
+        return f"{int(self.done):,}/{self.total:,} {self.unit}".rstrip()
 
 
-def track(things: Sequence[T], description: str, *, show: bool = True) -> Iterator[T]:
+def track(things: Sequence[T], description: str, unit: str = "", *, show: bool = True) -> Iterator[T]:
     """Iterate over `things` with a progress bar.
 
     >>> list(track("ab", "letters", show=False))
     ['a', 'b']
     """
-    with Progress(description, len(things), show=show) as bar:
+    with Progress(description, len(things), unit, show=show) as bar:
         for thing in things:
             yield thing
             bar.advance()

@@ -96,7 +96,7 @@ def test_a_name_is_taken_once() -> None:
 
 
 def test_an_unknown_name_gives_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"Did you mean 'erm'\? Known: .*erm"):
+    with pytest.raises(UserError, match=r"Did you mean 'erm'\?"):
         algorithms.get("emr")
 
 

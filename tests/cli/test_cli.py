@@ -56,9 +56,9 @@ def test_train_writes_a_run_and_prints_it(
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("scans-erm-us-")
     assert str(folder) in printed
-    assert "us (test)" in printed
-    assert "swa: best validation" in printed
     record = read_record(folder)
+    assert f"us (test): {100 * record.test_accuracy(model='raw'):.1f} %" in printed
+    assert "swa, step" in printed
     assert (record.spec.settings["lr"], record.spec.settings["weight_decay"]) == (0.01, 1e-4)
 
 

@@ -26,10 +26,11 @@ def scans(path: Path) -> str:
     """Features of three scanners as an .npz file."""
     rng = np.random.default_rng(0)
     y, domain = np.arange(120) % 3, np.arange(120) // 40
-    np.savez(path, X=rng.normal(size=(120, 4)) + 3 * np.eye(4)[y], y=y, domain=domain, classes=["low", "mid", "high"])
+    np.savez(path, X=rng.normal(size=(120, 4)) + 3 * np.eye(4)[y], y=y, domain=domain, classes=CLASSES)
     return str(path)
 
 
+CLASSES = ["low", "mid", "high"]
 FIT = ["--algorithm", "erm", "--steps", "20", "--device", "cpu", "--quiet"]
 
 
@@ -42,14 +43,22 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     return data, folder / "model"
 
 
-def test_fit_prints_the_card(
+def test_fit_ends_with_five_lines(
     made: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, model = made
     assert call(monkeypatch, "fit", data, "--out", str(model), *FIT) == 0
-    printed = capsys.readouterr().out
-    assert "Accuracy on an unseen domain: **" in printed
-    assert printed.endswith(f"Model: {model}\n")
+    expected, seen, missed, trusted, card = capsys.readouterr().out.splitlines()
+    estimate = load_model(model).info.estimate
+    assert estimate is not None
+    accuracies = [each.accuracy for each in estimate.domains]
+    assert f"{100 * estimate.accuracy:.1f} %" in expected
+    assert f"{100 * min(accuracies):.1f} %" in seen
+    assert f"{100 * max(accuracies):.1f} %" in seen
+    recalls = {name: np.mean([m.recall[c] for m in estimate.metrics.values()]) for c, name in enumerate(CLASSES)}
+    assert min(recalls, key=recalls.__getitem__) in missed
+    assert f"{100 * np.mean([each.trusted for each in estimate.domains]):.1f} %" in trusted
+    assert card == f"Card: {model / 'card.md'}"
 
 
 @pytest.mark.long

@@ -298,7 +298,9 @@ def test_a_result_that_is_not_one_is_shown_as_failed(fgmix: Fgmix, tmp_path: Pat
     (tmp_path / "a" / file).write_bytes(bad_json(content))
     code, printed, _ = fgmix("status", str(tmp_path))
     assert code == 0
-    assert printed.startswith("0 done, 0 diverged, 0 running, 1 failed, 1 waiting\nfailed: a: Expected ")
+    counts, _, failed = printed.splitlines()
+    assert counts == "0 done, 0 diverged, 0 running, 1 failed, 1 waiting"
+    assert failed.startswith("failed: a: Expected ")
     assert str(tmp_path / "a" / file) in printed
 
 

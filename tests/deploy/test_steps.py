@@ -85,9 +85,7 @@ def test_what_is_left_is_announced_and_counted_by_one_bar(
     first, *lines = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"fit: 4 runs of 30 steps, about \d+ s on cpu", first)
     assert all(line.startswith("fit: ") for line in lines)
-    assert sum("evaluating after step" in line for line in lines) == 4 * 3
-    assert any(line.startswith("fit: 120/120") for line in lines)
-    assert lines[-1] == "fit: predicting the domains that were held out"
+    assert lines[-1].startswith("fit: 120/120 steps in ")
 
     (model / "model.json").unlink()
     (record,) = (model / "runs").glob("*-all-*/record.json")
@@ -99,7 +97,7 @@ def test_what_is_left_is_announced_and_counted_by_one_bar(
 
     (model / "model.json").unlink()
     fit(vectors(), model, **SHOWN)
-    assert capsys.readouterr().err == "fit: predicting the domains that were held out\n"
+    assert capsys.readouterr().err.startswith("fit: 120/120 steps in ")  # and nothing is announced
 
 
 def test_without_a_gpu_images_are_offered_a_frozen_backbone() -> None:

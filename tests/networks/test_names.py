@@ -35,9 +35,7 @@ def test_a_recommended_backbone_is_named_with_the_tag_of_weights_that_exist(name
 
 @pytest.mark.parametrize("call", [full_name, normalisation_of])
 def test_unknown_names_and_tags(call: Callable[[str], object]) -> None:
-    with pytest.raises(
-        UserError, match=r"Unknown tag of resnet50 'tv_in2k'\. Did you mean 'tv_in1k'\? Known: a1_in1k, "
-    ):
+    with pytest.raises(UserError, match=r"Unknown tag of resnet50 'tv_in2k'\. Did you mean 'tv_in1k'\?"):
         call("resnet50.tv_in2k")
     with pytest.raises(UserError, match=r"Unknown backbone 'smal_cnn'\. Did you mean 'small_cnn'"):
         call("smal_cnn")

@@ -45,10 +45,13 @@ def test_a_status_has_rate_and_time_left(tmp_path: Path) -> None:
     status = read_status(tmp_path)
     assert status.counts == {"done": 2, "waiting": 1}
     assert status.seconds_a_run == 60
-    assert status.lines() == [
-        "2 done, 0 diverged, 0 running, 0 failed, 1 waiting",
-        "1 min per run, 1 at a time, 60 runs per hour; about 1 min left",
-    ]
+    assert status.seconds_left is None  # nothing runs: no time is promised
+    (tmp_path / "c").mkdir()
+    with hold_lock(tmp_path / "c" / ".lock", RunBusy("held")):
+        assert read_status(tmp_path).lines() == [
+            "2 done, 0 diverged, 1 running, 0 failed, 0 waiting",
+            "1 min per run, 1 at a time, 60 runs per hour; about 1 min left",
+        ]
     (tmp_path / "a" / "record.json").unlink()  # a later look does not read again what was finished
     assert read_status(tmp_path, status).counts == status.counts
     assert read_status(tmp_path).counts == {"done": 1, "waiting": 2}

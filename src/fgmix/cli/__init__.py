@@ -16,7 +16,8 @@ from fgmix.cli.help import Command
 from fgmix.cli.options import accept_plugins
 from fgmix.cli.plot import models, results
 from fgmix.errors import UserError, to_user_error
-from fgmix.escape import escape_line, print_lines
+from fgmix.escape import escape_line
+from fgmix.terminal import print_error
 from fgmix.training.signals import Stopped
 
 MISTAKE = 2  # exit code of an error, as typer's
@@ -78,7 +79,7 @@ def main() -> None:
         sentence = str(error) if isinstance(error, Stopped) else to_user_error(error)
         if sentence is None:
             raise
-        print_lines(f"fgmix: {sentence}".split("\n"), sys.stderr)
+        print_error(str(sentence))
         code = STOPPED if isinstance(error, Stopped) else MISTAKE
         _drop_output()
     sys.exit(code)
@@ -92,7 +93,7 @@ def _run_command() -> int:
         app(prog_name="fgmix")  # the name for shell completion
     except SystemExit as stop:  # typer raises it at the end of every command
         if stop.code == INTERRUPTED:
-            print("fgmix: Interrupted. Rerun the same command to resume.", file=sys.stderr)
+            print_error("Interrupted. Rerun the same command to resume.")
         elif isinstance(stop.__context__, BrokenPipeError):  # `fgmix list | head`: not an error
             return 0
         return int(stop.code or 0)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fgmix.terminal import print_phase
+
 
 def demo(
     out: Annotated[
@@ -23,6 +25,7 @@ def demo(
 
     Example: fgmix demo --out demo
     """
+    print_phase("planning the runs")
     from fgmix.demo import run_demo
 
     run_demo(out or Path("demo-fast" if fast else "demo"), steps=steps, fast=fast)

@@ -10,6 +10,7 @@ import typer
 from fgmix.cli.options import Device, Flags, Quiet, Set, flags, forbid, parse_pairs, parse_settings
 from fgmix.records.model import Terms
 from fgmix.records.schema import RunSpec
+from fgmix.terminal import print_lines, print_phase
 
 OMITTED = ("dataset", "algorithm", "hparams_seed", "evaluate_train", "snapshots")  # for research, not for a model
 SHOWN = (
@@ -40,13 +41,14 @@ def fit(
 
     Example: fgmix fit scans --out model --frozen --views 4
     """
+    print_phase("loading torch and the data")
     from fgmix.deploy.card import CARD
     from fgmix.deploy.fit import fit as fit_model
+    from fgmix.deploy.summary import summarize_model
 
     if (averaging := options.get("averaging", "swa")) != "swa":
         forbid(context, ("averaging_start",), f"with --averaging {averaging}")
     settings = parse_settings(algorithm, parse_pairs(set_ or []))
     how: dict[str, Any] = {"estimated": estimate, "terms": Terms(**terms), "device": device, "progress": not quiet}
-    fit_model(data, out, algorithm=algorithm, settings=settings, **how, **options)
-    print((out / CARD).read_text(encoding="utf-8"), end="")
-    print(f"\nModel: {out}")
+    model = fit_model(data, out, algorithm=algorithm, settings=settings, **how, **options)
+    print_lines([*summarize_model(model.info), f"Card: {out / CARD}"])

@@ -21,7 +21,7 @@ def list_(
 ) -> None:
     """List algorithms, datasets or backbones.
 
-    An algorithm that is named is listed with its settings. Recommended backbones come first.
+    An algorithm that is named is listed with its settings. Without a pattern, recommended backbones are listed.
 
     Example: fgmix list algorithms --family mixup
     """
@@ -29,7 +29,7 @@ def list_(
     if kind == "algorithms":
         _list_algorithms(pattern, family)
     elif family is not None:
-        raise UserError(f"Expected --family with algorithms. Found it with {kind}. Drop it.")
+        raise UserError("--family applies to `list algorithms` only.")
     elif kind == "datasets":
         _list_datasets(pattern)
     else:
@@ -93,5 +93,6 @@ def _list_backbones(pattern: str) -> None:
     if pattern == "*":
         print("Recommended:")
         print("\n".join(f"  {name:34} {text}" for name, text in RECOMMENDED.items()))
-        print(f"\nAll {len(matching):,} (a pattern such as '*resnet*' selects some):")
+        print(f"\nAll of timm's, {len(matching):,} in all: give a pattern, such as `fgmix list backbones '*resnet*'`.")
+        return
     print("\n".join(matching))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import typer
 from fgmix.cli.options import Flags, flags, split_names
 from fgmix.cli.sweep_options import RUN_FLAGS, SWEEP_FILE, SWEEP_FLAGS, Launching, SweepOptions, design_sweeps
 from fgmix.errors import UserError, bad_value
-from fgmix.escape import print_lines
+from fgmix.terminal import print_lines, print_notes, print_phase
 
 if TYPE_CHECKING:
     from fgmix.sweeps.plan import CostedRun
@@ -44,6 +43,7 @@ def plan(
 
     Example: fgmix plan --datasets digits --algorithms erm,fgmix --workers 2
     """
+    print_phase("measuring the time of a step")
     from fgmix.progress import parse_duration
     from fgmix.records.store import RunFolder
     from fgmix.sweeps.launchers.local import assign_devices
@@ -59,8 +59,7 @@ def plan(
     workers = len(assign_devices(devices, launching.workers))
     costs = estimate_costs(sweeps, device=devices[0], workers=workers)
     missing = [each for each in costs.runs if out is None or not RunFolder(out / each.run.name).is_settled]
-    for note in dict.fromkeys(note for each in missing for note in each.run.notes):
-        print_lines([f"note: {note}"], sys.stderr)
+    print_notes(*dict.fromkeys(note for each in missing for note in each.run.notes))
     print_lines(summarise(missing, workers, seconds, costs.impossible))
     print_lines(_describe_power(costs.runs, *known))
 

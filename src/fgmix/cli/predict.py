@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from fgmix.cli.options import Device, Quiet
-from fgmix.escape import print_lines
 from fgmix.records.files import write_bytes
 from fgmix.records.locks import hold_new_file
+from fgmix.terminal import print_notes
 
 NOTHING_PREDICTED = 1  # exit code
 
@@ -61,6 +61,6 @@ def predict(
     if written.failed:
         name, reason = next(iter(written.first.values())), written.first["error"]
         counts = f"{written.failed} of {written.rows} cannot be predicted; see the column `error`"
-        print_lines([f"note: {counts} (the first: {name}: {reason})."], sys.stderr)
+        print_notes(f"{counts} (the first: {name}: {reason}).")
     if written.failed == written.rows:
         raise typer.Exit(NOTHING_PREDICTED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 
 from fgmix.cli.options import ACCEPT_CODE, check_choice, forbid, is_given, parse_pairs, split_names
 from fgmix.errors import UserError
-from fgmix.escape import print_lines
+from fgmix.terminal import print_lines, print_markdown, print_notes
 
 if TYPE_CHECKING:
     from fgmix.results.runs import Runs
@@ -100,8 +99,10 @@ def report(
         print(write_report(runs, out, title=title, **vars(choices)))
     elif format == "runs":
         print(runs.to_csv(), end="")
-    else:
+    elif is_given(context, "format"):  # also Markdown, which a terminal would show as aligned tables
         print(tabulate(runs, **vars(choices)).to_text(format), end="")
+    else:
+        print_markdown(tabulate(runs, **vars(choices)).to_text(format))
 
 
 def _forbid_others(context: typer.Context, mode: str) -> None:
@@ -120,8 +121,7 @@ def read_folders(folders: list[Path] | None, from_domainbed: list[Path] | None, 
     from fgmix.results.read import read_runs
 
     runs = read_runs(*folders or (), from_domainbed=from_domainbed or (), **how)
-    if runs.notes:
-        print_lines([f"note: {note}" for note in runs.notes], sys.stderr)
+    print_notes(*runs.notes)
     return runs
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fgmix.cli.options import forbid
-from fgmix.escape import print_lines
+from fgmix.terminal import print_lines
 
 
 def status(
@@ -37,5 +37,8 @@ def status(
         print_lines(state.lines())
         if not watch or not state.left:
             break
-        time.sleep(every)
+        try:
+            time.sleep(every)
+        except KeyboardInterrupt:  # how a user stops watching
+            break
         state = read_status(out, state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +18,7 @@ from fgmix.cli.sweep_options import (
     design_sweeps,
     forbid_foreign,
 )
-from fgmix.escape import print_lines
+from fgmix.terminal import print_error, print_lines, print_phase
 
 INCOMPLETE = 1  # exit code of a sweep with runs that failed or are waiting
 
@@ -42,6 +41,7 @@ def sweep(
 
     Example: fgmix sweep --datasets digits --algorithms erm,fgmix --hparams 1 --out sweep
     """
+    print_phase("planning the runs")
     from fgmix.records.store import unpack
     from fgmix.sweeps.execute import run_sweeps
     from fgmix.sweeps.launchers import make_launch
@@ -59,6 +59,6 @@ def sweep(
     for name in result.failed:
         print_lines([f"failed: {name} (see {out / name / 'error.json'}; --retry-failed runs it again)"])
     if result.waiting:
-        print_lines([f"fgmix: {len(result.waiting)} runs are waiting. {result.stopped_by}"], sys.stderr)
+        print_error(f"{len(result.waiting)} runs are waiting. {result.stopped_by}")
     if result.failed or result.waiting:
         raise typer.Exit(INCOMPLETE)

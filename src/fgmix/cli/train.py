@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -24,9 +23,9 @@ from fgmix.cli.options import (
     parse_settings,
     require,
 )
-from fgmix.escape import print_lines
 from fgmix.records.files import check_path
 from fgmix.records.schema import RunSpec, to_plain
+from fgmix.terminal import print_lines, print_markdown, print_notes, print_phase
 
 DIVERGED = 1  # exit code of a run whose loss was not finite
 RUN_FILE = "run.toml, or the folder or spec.json of a run to repeat; flags override it"
@@ -64,6 +63,7 @@ def train(
 
     Example: fgmix train --dataset digits --algorithm fgmix --test-domain photo --out runs
     """
+    print_phase("loading torch and the data")
     from fgmix.logs import Log, check_names
     from fgmix.results.other_metrics import summarize_run
     from fgmix.training.loop import train as train_run
@@ -77,8 +77,7 @@ def train(
     out = check_path("out", rest["out"])
     if dry_run:
         resolved = rehearse(spec, progress=not quiet)
-        for note in list_notes(spec, resolved):
-            print_lines([f"note: {note}"], sys.stderr)
+        print_notes(*list_notes(spec, resolved))
         print(json.dumps({"name": resolved.name, **to_plain(resolved)}, indent=1, ensure_ascii=False))
         return
     how: dict[str, Any] = {"device": device, "progress": not quiet, "accept_code": accept_code}
@@ -86,6 +85,10 @@ def train(
         record = train_run(spec, out, on_evaluation=follow, **how)
         if follow:
             follow.complete(record)
-    print_lines("\n".join(summarize_run(record)).split("\n"))
+    scores, tables, folder = summarize_run(record)
+    print_lines(scores)
+    if tables:
+        print_markdown(tables)
+    print_lines([folder])
     if record.status == "diverged":
         raise typer.Exit(DIVERGED)

@@ -12,7 +12,6 @@ keeps its activations. A sample is verified when a process first reads it. The c
 from __future__ import annotations
 
 import os
-import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -36,6 +35,7 @@ from fgmix.progress import Progress
 from fgmix.records.digests import Damaged, damage_error
 from fgmix.records.files import make_folder, write_bytes
 from fgmix.seeding import torch_generator
+from fgmix.terminal import print_notes
 
 Floats = npt.NDArray[Any]  # float32 or float16
 Precision = Literal["float32", "float16"]
@@ -153,7 +153,7 @@ class ActivationCache:
             size = self.front(torch.zeros(1, *self.dataset.input_shape, device=self.device)).numel()
         needed = images * size * np.dtype(self.precision).itemsize
         require_space(missing[0].path.parent, needed, "activations", "set FGMIX_CACHE to a folder with more")
-        with Progress(f"activations of {self.name}", images, show=progress) as bar:
+        with Progress(f"activations of {self.name}", images, "images", show=progress) as bar:
             for wait in (False, True):  # first what no other process computes, then what one may have left
                 for block in missing:
                     lock = block.path.with_suffix(".lock")
@@ -237,7 +237,7 @@ class _Block:
         except FileNotFoundError:
             return False
         except (Damaged, OSError) as error:
-            print(f"note: {error} The activations in it are computed again.", file=sys.stderr)
+            print_notes(f"{error} The activations in it are computed again.")
             with suppress(OSError):
                 path.with_suffix(".npz").unlink(missing_ok=True)
             return False

@@ -200,8 +200,8 @@ def _range(response: HTTPResponse) -> tuple[int, int | None]:
 
 
 def _append(response: HTTPResponse, path: Path, start: int, total: int | None, most: int, progress: bool) -> None:
-    label = f"download {path.name.removesuffix('.part')} (MB)"
-    bar = Progress(label, -(-(total or 0) // MB), done=start // MB, show=progress and total is not None)
+    label = f"download {path.name.removesuffix('.part')}"
+    bar = Progress(label, -(-(total or 0) // MB), "MB", done=start // MB, show=progress and total is not None)
     size = start
     try:
         with open(path, "ab") as file, bar:

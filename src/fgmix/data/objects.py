@@ -272,7 +272,7 @@ def _read_labels(rows: Sequence[SampleRows], fingerprint: str, progress: bool) -
 
 def _read_all(rows: Sequence[SampleRows], labels: list[Any], progress: bool) -> Iterator[npt.NDArray[Any]]:
     """Yield all samples, and append their labels."""
-    with Progress("read samples", sum(map(len, rows)), show=progress) as bar:
+    with Progress("read samples", sum(map(len, rows)), "samples", show=progress) as bar:
         for each in rows:
             for index in range(len(each)):
                 x, y = each.read(index)

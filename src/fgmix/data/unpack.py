@@ -59,7 +59,7 @@ def unpack(archive: Path, folder: Path, limits: Limits, *, progress: bool = True
     """Write the members of a zip, tar or tar.gz to a folder, whose files are not overwritten; return their bytes."""
     count, size = inspect(archive, limits)
     require_space(folder, size, f"what {archive.name} holds")
-    with _members(archive, limits) as members, Progress(f"unpack {archive.name}", count, show=progress) as bar:
+    with _members(archive, limits) as members, Progress(f"unpack {archive.name}", count, "files", show=progress) as bar:
         for member in members:
             _write(member, folder, archive)
             bar.advance()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,6 +48,7 @@ from fgmix.records.model import Estimate
 from fgmix.records.options import check_value
 from fgmix.records.schema import RunSpec
 from fgmix.results.other_metrics import worst_domain
+from fgmix.terminal import print_notes
 from fgmix.training.devices import pick_device
 from fgmix.training.open_run import OpenedRun, train_and_open
 from fgmix.training.prepare import prepare
@@ -306,8 +306,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         gpus = range(torch.cuda.device_count())
         with TemporaryDirectory(prefix="fgmix-") as folder, torch.random.fork_rng(gpus):
             prepared = prepare(spec, dataset, device=self.device, progress=self.verbose)
-            for note in list_notes(spec, prepared.spec) if self.verbose else ():
-                print(f"note: {note}", file=sys.stderr)
+            if self.verbose:
+                print_notes(*list_notes(spec, prepared.spec))
             run = train_and_open(prepared, Path(folder), dataset, device=self.device, progress=self.verbose)
             if run.record.status == "diverged":
                 raise UserError(

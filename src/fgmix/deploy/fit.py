@@ -142,7 +142,7 @@ def _train(
     if progress:
         announce(specs, dataset, folder, device, notes)
     spec = specs[-1]
-    with Progress("fit", len(specs) * spec.steps, show=progress) as bar:
+    with Progress("fit", len(specs) * spec.steps, "steps", show=progress) as bar:
         *runs, run = [_train_run(each, folder, dataset, device, bar) for each in prepared]
         bar.say("predicting the domains that were held out" if runs else "measuring what is familiar")
         noise = compute_noise_features(spec, NOISE, run.device) if runs and spec.on_activations else None

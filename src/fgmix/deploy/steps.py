@@ -29,6 +29,7 @@ from fgmix.records.metrics import is_unbalanced
 from fgmix.records.options import options_of
 from fgmix.records.schema import ResolvedSpec, RunSpec
 from fgmix.records.store import RunFolder
+from fgmix.terminal import print_notes
 from fgmix.training.calibrate import calibrate, estimate
 from fgmix.training.devices import pick_device
 from fgmix.training.resolve import resolve
@@ -96,8 +97,7 @@ def announce(
         device: as in `fit`.
         notes: printed before.
     """
-    for note in (*notes, *advise(specs[-1], dataset, device)):
-        print(f"note: {note}", file=sys.stderr)
+    print_notes(*notes, *advise(specs[-1], dataset, device))
     places = [(spec, RunFolder(folder / spec.name)) for spec in specs]
     if left := [spec for spec, run in places if not run.is_done]:
         begun = sum(run.checkpoint.exists() and not run.is_done for _, run in places)

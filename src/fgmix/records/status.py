@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import platform
+import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+import msgspec
+from msgspec import Struct
 
 from fgmix.errors import UserError, to_user_error
 from fgmix.progress import format_duration
@@ -22,6 +27,8 @@ from fgmix.records.store import SPEC, RunFolder
 State = Literal["done", "diverged", "running", "failed", "waiting"]
 ORDER: tuple[State, ...] = ("done", "diverged", "running", "failed", "waiting")
 FINISHED: tuple[State, ...] = ("done", "diverged")
+STEPS = ".steps"  # folder of the files that say where workers are
+STALE_SECONDS = 120  # after which such a file is that of a dead worker, or of one in a long evaluation
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ class Status:
     worked: Mapping[str, float]
     errors: Mapping[str, str]  # why runs failed, by name
     attempts: Mapping[str, str] = field(default_factory=dict)  # how the machine failed during runs that wait, by name
-    # The last evaluation of each run in progress, as text, by name.
+    # The present step, or the last evaluation, of each run in progress, as text, by name.
     progress: Mapping[str, str] = field(default_factory=dict)
     out: Path = Path()  # the folder that contains the runs
 
@@ -114,15 +121,20 @@ class Status:
 
     @property
     def seconds_left(self) -> float | None:
-        """Time left if the remaining runs take as long as the finished ones, with as many at a time as now."""
-        each = self.seconds_a_run
-        return None if each is None else each * self.left / max(1, self.counts["running"])
+        """Time left if the remaining runs take as long as the finished ones, with as many at a time as now.
+
+        None if nothing runs.
+        """
+        each, running = self.seconds_a_run, self.counts["running"]
+        return None if each is None or not running else each * self.left / running
 
     def lines(self) -> list[str]:
         """Write the status as lines of text."""
         text = [", ".join(f"{self.counts[state]} {state}" for state in ORDER)]
-        if self.left and self.seconds_a_run is not None and self.seconds_left is not None:
-            at_once = max(1, self.counts["running"])
+        if self.left and not self.counts["running"]:
+            text.append("Nothing runs at present.")
+        elif self.left and self.seconds_a_run is not None and self.seconds_left is not None:
+            at_once = self.counts["running"]
             rate = 3600 * at_once / self.seconds_a_run
             text.append(
                 f"{format_duration(self.seconds_a_run)} per run, {at_once} at a time, {rate:.0f} runs per hour; "
@@ -158,7 +170,9 @@ def read_status(out: str | Path, before: Status | None = None) -> Status:
     known = before.worked if before else {}
     worked = {name: known[name] if name in known else _read_seconds(out / name) for name in finished if are_left}
     attempts = {name: describe_last_attempt(out / name) for name, state in states.items() if state == "waiting"}
-    progress = {name: _read_progress(out / name) for name, state in states.items() if state == "running"}
+    current = {each.run: f"step {each.step} of {each.steps}" for each in read_steps(out)}
+    running = [name for name, state in states.items() if state == "running"]
+    progress = {name: current.get(name) or _read_progress(out / name) for name in running}
     return Status(
         states,
         worked,
@@ -201,6 +215,33 @@ def _read_progress(folder: Path) -> str:
     except (UserError, KeyError, TypeError):
         return ""
     return f"evaluated at step {evaluations[-1].step} of {steps}" if evaluations else ""
+
+
+# The step that each worker of a sweep is at, in a small file of its own: the folder is all that they share.
+
+
+class CurrentStep(Struct, frozen=True):
+    """How far a worker is with its run."""
+
+    run: str  # its name
+    title: str  # for people: method and test domains
+    step: int
+    steps: int
+
+
+def step_file(out: Path) -> Path:
+    """Return the file of this process among the workers of a sweep."""
+    return out / STEPS / f"{platform.node()}-{os.getpid()}.json"
+
+
+def read_steps(out: Path) -> list[CurrentStep]:
+    """Read where the workers of a sweep are; files of workers that died, or are being written, are left out."""
+    steps = []
+    for path in sorted((out / STEPS).glob("*.json")):
+        with suppress(OSError, msgspec.MsgspecError):
+            if time.time() - path.stat().st_mtime < STALE_SECONDS:
+                steps.append(msgspec.json.decode(path.read_bytes(), type=CurrentStep))
+    return steps
 
 
 def _read_seconds(folder: Path) -> float:

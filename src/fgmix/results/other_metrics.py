@@ -178,27 +178,30 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def summarize_run(record: RunRecord) -> list[str]:
-    """Summarize a finished run: scores of the selected models, all metrics of the final one, and its folder."""
+def summarize_run(record: RunRecord) -> tuple[list[str], str, str]:
+    """Summarize a finished run: lines of accuracies, a Markdown table of other metrics, and a line with its folder.
+
+    Of a source domain the holdout part is reported, of a test domain the part that tables report.
+    """
     if record.status == "diverged":
-        return [f"The loss was not finite at step {record.diverged_at}: the run diverged.", f"Run: {record.folder}"]
+        lines = [f"The loss was not finite at step {record.diverged_at}: the run diverged."]
+        return lines, "", f"Run: {record.folder}"
     lines = []
     for model in record.models:
         place, validation = record.best(model)
         best = record.evaluations[place]
-        name_of = NAMES[record.spec.metric]
-        lines.append(f"{model}: best validation {name_of} {100 * validation:.1f} % at step {best.step}")
-        for name, parts in best.accuracy[model].items():
-            role = "source" if name in record.sources else "test"
-            scores = ", ".join(f"{part} {100 * value:.1f} %" for part, value in sorted(parts.items()))
-            lines.append(f"  {name} ({role}): {scores}")
-    longer = ["Still improving at the last step: raise --steps."] if record.still_improving else []
+        lines.append(
+            f"{model}, step {best.step:,} (selected by validation {NAMES[record.spec.metric]}, {percent(validation)})"
+        )
+        parts = best.accuracy[model]
+        lines += [f"  {name} (test): {percent(parts[name]['train'])}" for name in parts if name not in record.sources]
+        lines += [f"  {name} (source): {percent(parts[name]['holdout'])}" for name in record.sources if name in parts]
+    tables = ""
     if metrics := record.unseen.get(record.models[-1]):  # of the averaged model, if there is one
         confusion = pooled_confusion(metrics)
-        hidden = record.spec.metric == "accuracy" and bool(confusion) and is_unbalanced([*map(sum, confusion)])
-        lines.append(f"{record.models[-1]} on the test domains (the part that tables report):")
-        lines += [metrics_table(metrics), recall_table(record.classes, metrics)]
-        lines += filter(None, [confusion_table(record.classes, confusion)])
-        if hidden:
-            lines.append("The classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy.")
-    return [*lines, *longer, f"Run: {record.folder}"]
+        tables = f"Test domains, {record.models[-1]}:\n\n{metrics_table(metrics)}\n"
+        if record.spec.metric == "accuracy" and confusion and is_unbalanced([*map(sum, confusion)]):
+            tables += "\nThe classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy.\n"
+    if record.still_improving:
+        tables += "\nStill improving at the last step: raise --steps.\n"
+    return lines, tables, f"Run: {record.folder}"

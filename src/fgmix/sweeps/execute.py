@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import platform
-import sys
 import time
 import traceback
 from collections import defaultdict
@@ -31,6 +30,8 @@ from fgmix.records.schema import RunRecord
 from fgmix.records.status import Outcome, describe_last_attempt, is_locked, read_error, record_failure
 from fgmix.records.store import RunBusy, RunFolder, describe_older, is_other_code, write_record
 from fgmix.sweeps.design import PlannedRun, Sweep, plan_all
+from fgmix.sweeps.steps import StepFile, follow_steps
+from fgmix.terminal import print_notes
 from fgmix.training.devices import pick_device
 from fgmix.training.loop import train
 from fgmix.training.prepare import choose_load_options, describe_code
@@ -85,8 +86,7 @@ def run_sweeps(
     log = check_names(log)
     how: dict[str, Any] = {"log": log, "accept_code": accept_code, "plugins": list_files()}
     runs = [replace(run, **how) for run in _write_plans(sweeps, make_folder(out))]
-    for note in dict.fromkeys(note for run in runs for note in run.notes):
-        print(f"note: {note}", file=sys.stderr)
+    print_notes(*dict.fromkeys(note for run in runs for note in run.notes))
     if retry_failed:
         for folder in (RunFolder(out / run.name) for run in runs):
             folder.error.unlink(missing_ok=True)
@@ -95,7 +95,8 @@ def run_sweeps(
     if not accept_code:
         _compare_code(out, runs)
     missing, stopped_by = _select_missing(out, runs), ""
-    with _stop_like_ctrl_c() as stop, Progress("sweep", len(runs), done=len(runs) - len(missing), show=progress) as bar:
+    bar = Progress("sweep", len(runs), "runs", done=len(runs) - len(missing), show=progress)
+    with _stop_like_ctrl_c() as stop, bar, follow_steps(out, bar):
         while missing and not stopped_by:
             with stop.at_once():
                 stopped_by = _launch_or_wait(launch, missing, out, bar)
@@ -144,7 +145,7 @@ def _compare_code(out: Path, runs: Sequence[PlannedRun]) -> None:
                 "again, or resume such runs with --accept-code."
             )
     for algorithm, folders in older.items():
-        print(f"note: {describe_older(len(folders), algorithm, folders[0])}", file=sys.stderr)
+        print_notes(describe_older(len(folders), algorithm, folders[0]))
 
 
 def _select_missing(out: Path, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
@@ -169,7 +170,7 @@ def _launch_or_wait(launch: Launch, missing: Sequence[PlannedRun], out: Path, ba
         return ""
 
     def report(outcome: Outcome) -> None:
-        bar.advance(outcome.status in ("done", "failed"), f"{outcome.name} {outcome.status}")
+        bar.advance(outcome.status in ("done", "failed"))
 
     outcomes = launch(free, out, report)
     if not outcomes:
@@ -243,8 +244,10 @@ def _attempt(run: PlannedRun, folder: Path, device: str) -> Outcome:
         if resolve(run.spec, data).name != run.name:
             raise UserError(f"Expected the data that {run.name} was planned for. Found others. Plan the sweep again.")
         with Log(run.log, folder.parent) as log:
-            how: dict[str, Any] = {"device": device, "progress": False, "trunk": run.trunk, "on_evaluation": log}
-            log.complete(train(run.spec, folder.parent, dataset=data, accept_code=run.accept_code, **how))
+            how: dict[str, Any] = {"device": device, "trunk": run.trunk, "on_evaluation": log}
+            with StepFile(run, folder.parent) as steps:
+                how |= {"progress": steps, "accept_code": run.accept_code}
+                log.complete(train(run.spec, folder.parent, dataset=data, **how))
         return Outcome(run.name, "done")
     except RunBusy:
         raise

@@ -8,7 +8,6 @@ run keeps are in `state`.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -36,6 +35,7 @@ from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, Unseen, keeps, selected_weights
 from fgmix.records.store import RunFolder, describe_older, is_other_code, read_record, write_record
 from fgmix.seeding import seed_torch
+from fgmix.terminal import print_notes
 from fgmix.training.devices import (
     autocast,
     describe_environment,
@@ -113,8 +113,8 @@ def train(
         raise bad_value("on_evaluation", "a function of a spec and an evaluation", on_evaluation)
     runs = check_path("out", out)
     run = prepare(spec, dataset, device=device, progress=bool(progress))
-    for note in list_notes(spec, run.spec) if progress is True else ():
-        print(f"note: {note}", file=sys.stderr)
+    if progress is True:
+        print_notes(*list_notes(spec, run.spec))
     how: dict[str, Any] = {"trunk": trunk, "on_evaluation": on_evaluation, "accept_code": accept_code}
     return train_prepared(run, runs, device=device, progress=progress, **how)
 
@@ -139,7 +139,7 @@ def train_prepared(
         if folder.is_done:
             record = read_record(folder.path)
             if is_other_code(record.code, code) and not accept_code:
-                print(f"note: {describe_older(1, opened.algorithm, folder.path)}", file=sys.stderr)
+                print_notes(describe_older(1, opened.algorithm, folder.path))
             return record
         algorithm = _initialise(build_algorithm(run), run, pick_device(device), progress)
         with deterministic_operations(opened.deterministic), stop_on_signal() as stop:
@@ -205,7 +205,7 @@ class _Loop:
     def run_until(self, last: int) -> int | None:
         """Train up to step `last`; returns the first step whose loss was not finite, if there is one."""
         title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
-        with Progress(title, last, done=self.state.step, show=self.show) as bar:
+        with Progress(title, last, "steps", done=self.state.step, show=self.show) as bar:
             self._save_snapshot()
             if self._evaluation_due:  # the run was stopped before it
                 if not self._evaluate(bar):
@@ -382,6 +382,6 @@ class _Loop:
                 sums[name] = sums.get(name, 0.0) + value * (evaluation.step - before)
         means = {name: total / self.spec.steps for name, total in sums.items()}
         notes = self.algorithm.review(self.algorithm.config, means)
-        for note in notes if self.show is True else ():
-            print(f"note: {note}", file=sys.stderr)
+        if self.show is True:
+            print_notes(*notes)
         return notes

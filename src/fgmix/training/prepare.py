@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -28,6 +27,7 @@ from fgmix.networks.registry import check_backbone, find_backbone
 from fgmix.progress import Progress
 from fgmix.records.schema import ResolvedSpec, RunSpec
 from fgmix.seeding import seed_hash, seed_torch
+from fgmix.terminal import print_notes
 from fgmix.training.averaging import OverfitAware, RunningMean, WeightAverage
 from fgmix.training.devices import autocast, pick_device
 from fgmix.training.resolve import resolve
@@ -57,15 +57,14 @@ def choose_load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
     backbone = find_backbone(spec.backbone) if spec.backbone else None
     preferred = backbone.image_size if backbone else None
     size = spec.image_size or None
-    skip, window = spec.skip_unreadable, spec.window
-    return LoadOptions(root, size, trial_seed, skip, progress, window=window, preferred_size=preferred)
+    return LoadOptions(root, size, trial_seed, spec.skip_unreadable, progress, preferred_size=preferred)
 
 
 def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:
     """Load the dataset of a spec; with `progress`, notes about it are printed."""
     dataset = load(spec.dataset, choose_load_options(spec, progress=progress))
-    for note in dataset.notes if progress else ():
-        print(f"note: {note}", file=sys.stderr)
+    if progress:
+        print_notes(*dataset.notes)
     return dataset
 
 
@@ -248,7 +247,7 @@ def warm_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) ->
     optimizer = torch.optim.Adam(h.parameters(), lr=WARMUP_LR)
     algorithm.featurizer.eval()  # codes as in evaluation: no dropout, and batch-norm statistics do not change
     h.train()
-    with Progress("warm-up of the classifier", steps, show=progress) as bar:
+    with Progress("warm-up of the classifier", steps, "steps", show=progress) as bar:
         for step, batches in enumerate(deliver(source.prepare, range(steps), device=device)):
             seed_torch("warm-up", run.spec.seed, step)
             x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])

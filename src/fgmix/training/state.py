@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from fgmix.records.evaluations import Evaluation, Model, Share
 from fgmix.records.files import read_bytes, write_bytes
 from fgmix.records.schema import Count, ResolvedSpec, Unseen, keeps
 from fgmix.records.store import RunFolder
+from fgmix.terminal import print_notes
 from fgmix.training.averaging import WeightAverage
 
 MODEL = ("featurizer.", "classifier.")  # prefixes of the tensors that a prediction depends on
@@ -77,7 +77,7 @@ def resume(
                 for model in list_models(spec):
                     check_weights(folder.snapshot(step, model))
         except Damaged as error:
-            print(f"note: {error} The run resumes from what is whole.", file=sys.stderr)
+            print_notes(f"{error} The run resumes from what is whole.")
             continue
         try:
             algorithm.load_state_dict(checkpoint["algorithm"])

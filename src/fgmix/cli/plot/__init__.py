@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fgmix.escape import print_lines
+from fgmix.terminal import print_lines, print_notes
 
 if TYPE_CHECKING:
     from fgmix.figures.plot import Plot
@@ -23,5 +22,5 @@ def save(plot: Plot, out: Path, name: str = "") -> None:
     replaced = plot.replaces_another(stem)
     files = plot.save(stem)
     if replaced:
-        print(f"note: replaced {stem}, which showed something else", file=sys.stderr)
+        print_notes(f"replaced {stem}, which showed something else")
     print_lines([*map(str, files), *plot.claims])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from fgmix.cli.options import AcceptCode, check_choice
 from fgmix.cli.plot import FIGURES, Out, save
 from fgmix.cli.report import Baseline, FromDomainbed, Selection, read_folders
+from fgmix.terminal import print_notes
 
 
 def curves(
@@ -96,4 +96,4 @@ def results(
     for each in plot(only, runs, rule=rule, baseline=baseline, published=published):
         save(each, out)
         if published and each.name.startswith("domains") and not each.arrays.published.any():
-            print(f"note: the paper has no numbers for {each.arrays.title}: only ours are drawn", file=sys.stderr)
+            print_notes(f"the paper has no numbers for {each.arrays.title}: only ours are drawn")

@@ -12,7 +12,6 @@ all workers when one dies, and cannot tell which run killed it.
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +26,7 @@ from fgmix.records.status import Outcome, read_outcome, record_failure
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.execute import Launch, MachineHealth, Report
+from fgmix.terminal import print_notes
 
 W = TypeVar("W")  # a launcher's worker
 GRACE = 60.0  # seconds in which a worker that should end writes a checkpoint
@@ -110,7 +110,7 @@ class Pool(ABC, Generic[W]):
         """Start no more workers in a slot."""
         slot.is_closed = True
         if not all(each.is_closed for each in self.slots):
-            print(f"note: A worker on {self.describe(slot.place)} takes no more runs. {reason}", file=sys.stderr)
+            print_notes(f"A worker on {self.describe(slot.place)} takes no more runs. {reason}")
 
     def _assign_runs(self) -> list[Slot[W]]:
         """Give runs to idle workers, first to those without a failure; return the slots to wait for."""

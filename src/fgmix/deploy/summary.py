@@ -1,0 +1,58 @@
+"""Summarize a model in a few lines: what `fgmix fit` prints, and what a reader of the card sees first."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from fgmix.records.metrics import NAMES
+from fgmix.records.model import Estimate, ModelInfo
+from fgmix.results.other_metrics import percent, worst_domain
+
+
+def summarize_model(info: ModelInfo) -> list[str]:
+    """Write four lines: expected accuracy and interval, the range seen, what it misses most, and the share trusted.
+
+    Without an estimate it is one line, the accuracy on new samples of the model's own domains.
+    """
+    estimate = info.estimate
+    if estimate is None:
+        known = f"{percent(info.in_domain_accuracy)} on held-out samples of its own domains"
+        return [f"Accuracy: {known}. The accuracy on a new domain was not measured."]
+    return [_expect(estimate), _describe_range(estimate), _describe_misses(info, estimate), _describe_trust(estimate)]
+
+
+def _expect(estimate: Estimate) -> str:
+    """State the mean of the held-out domains, and the interval for one more."""
+    if estimate.interval is None:
+        interval = "no interval from fewer than three domains"
+    else:
+        low, high = estimate.interval
+        interval = f"95 % interval {percent(low)} to {percent(high)}"
+    return f"Expected {NAMES[estimate.metric]} on a new domain: {percent(estimate.value)} ({interval})"
+
+
+def _describe_range(estimate: Estimate) -> str:
+    worst = worst_domain(estimate.metrics, estimate.metric)
+    values = {name: metrics.value(estimate.metric) for name, metrics in estimate.metrics.items()}
+    best = max(values, key=values.__getitem__)
+    return f"Seen on held-out domains: {percent(values[worst])} ({worst}) to {percent(values[best])} ({best})"
+
+
+def _describe_misses(info: ModelInfo, estimate: Estimate) -> str:
+    """Name the class whose samples are found least often, with the mean of its recalls over domains."""
+    recalls: dict[str, float] = {}
+    for name, values in zip(info.classes, zip(*(metrics.recall for metrics in estimate.metrics.values()))):
+        known = [value for value in values if value is not None]
+        if known:
+            recalls[name] = fmean(known)
+    missed = min(recalls, key=recalls.__getitem__)
+    return f"Missed most: {missed}, recognised in {percent(recalls[missed])} of its samples"
+
+
+def _describe_trust(estimate: Estimate) -> str:
+    """State the share of trusted predictions, and the accuracy on them, with equal weight for each domain."""
+    trusted = fmean(each.trusted for each in estimate.domains)
+    accuracies = [each.trusted_accuracy for each in estimate.domains if each.trusted_accuracy is not None]
+    if not accuracies:
+        return "Trusted: no prediction"
+    return f"Trusted: {percent(trusted)} of the predictions, of which {percent(fmean(accuracies))} are correct"

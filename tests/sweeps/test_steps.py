@@ -1,0 +1,47 @@
+"""Where the runs of a sweep are: written by workers, read by the sweep and by `fgmix status`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fgmix.progress import Progress
+from fgmix.records.plans import Plan, write_plan
+from fgmix.records.schema import RunSpec
+from fgmix.records.status import STALE_SECONDS, read_steps, step_file
+from fgmix.sweeps.design import PlannedRun
+from fgmix.sweeps.steps import StepFile, show_steps
+
+RUN = PlannedRun("digits-erm-photo-0", RunSpec(dataset="digits", algorithm="erm", test_domains="photo", steps=300))
+
+
+def test_a_worker_writes_its_step_and_removes_the_file(tmp_path: Path) -> None:
+    with StepFile(RUN, tmp_path) as worker:
+        with Progress("erm photo", 300, "steps", done=120, show=worker) as run:  # resumed after 120 steps
+            run.advance()
+        (current,) = read_steps(tmp_path)
+        assert (current.run, current.title, current.step, current.steps) == (RUN.name, "erm photo", 121, 300)
+    assert read_steps(tmp_path) == []
+
+
+def test_dead_workers_and_half_written_files_are_left_out(tmp_path: Path) -> None:
+    file = step_file(tmp_path)
+    file.parent.mkdir()
+    file.write_bytes(b'{"run": "a"')
+    assert read_steps(tmp_path) == []
+    with StepFile(RUN, tmp_path) as worker:
+        worker.advance()
+        old = file.stat().st_mtime - STALE_SECONDS
+        os.utime(file, (old, old))
+        assert read_steps(tmp_path) == []
+
+
+def test_the_sweep_counts_parts_of_runs(tmp_path: Path) -> None:
+    write_plan(tmp_path, Plan((RUN.name,), {}), {})
+    with Progress("sweep", 12, show=False) as bar, StepFile(RUN, tmp_path) as worker:
+        worker.advance(150)
+        show_steps(read_steps(tmp_path), bar)
+        assert bar.ahead == pytest.approx(0.5)
+        assert bar.note == "erm photo step 150/300"

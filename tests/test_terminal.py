@@ -1,0 +1,58 @@
+"""What a person reads in a terminal, and what a pipe gets."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from fgmix.terminal import print_error, print_markdown, print_notes, print_phase
+
+TABLE = "| Method | Avg |\n| --- | ---: |\n| ERM | **64.1** |\n| l2a_ot | 3.2 |\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Replace standard output and error within a test: pytest sets them anew after fixtures."""
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "dumb")  # rich then uses no colours
+    return screen
+
+
+def test_tables_are_aligned_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    print_markdown(TABLE)
+    head, _, *rows = [line.rstrip() for line in terminal.getvalue().splitlines() if line.strip()]
+    assert "|" not in terminal.getvalue()
+    assert "**" not in terminal.getvalue()
+    assert {len(head), *map(len, rows)} == {len(head)}  # numbers end in one column
+    assert rows[1].split() == ["l2a_ot", "3.2"]
+
+
+def test_a_pipe_gets_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    print_markdown(TABLE)
+    assert capsys.readouterr().out == TABLE
+
+
+def test_notes_and_errors_have_their_own_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    print_notes("one")
+    print_error("two")
+    note, error = terminal.getvalue().splitlines()
+    assert note.startswith("\x1b[1;33m")
+    assert error.startswith("\x1b[1;31m")
+
+
+def test_names_from_outside_are_escaped_and_pipes_have_no_colour(capsys: pytest.CaptureFixture[str]) -> None:
+    print_notes("a\x1b[2Jb")
+    print_error("c\nd")
+    print_phase("loading")  # says nothing in a pipe
+    assert capsys.readouterr().err == "note: a\\x1b[2Jb\nfgmix: c\nd\n"
