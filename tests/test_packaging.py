@@ -16,7 +16,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = ("ray", "slurm", "export", "tensorboard", "wandb", "mlflow", "hub")  # those whose packages the source imports
+EXTRAS = (
+    "ray",
+    "slurm",
+    "export",
+    "tensorboard",
+    "wandb",
+    "mlflow",
+    "hub",
+    "dicom",
+)  # those whose packages the source imports
 DISTRIBUTION = {
     "PIL": "pillow",
     "mlflow": "mlflow-skinny",

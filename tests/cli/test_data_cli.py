@@ -51,7 +51,7 @@ def test_prepare_says_what_it_did_and_where(
     assert "scans: 8 images in 2 classes (art 4, photo 4)." in out
     assert f"Runs find it with FGMIX_CACHE={local}." in out
     assert err == ""
-    assert sorted(path.name for path in local.iterdir()) == ["decoded", "prepared"]
+    assert sorted(path.name for path in local.iterdir()) == ["decoded"]
     assert call(monkeypatch, *arguments, "--background", "black") == 2  # training would not use it
     assert "No such option: --background" in capsys.readouterr().err
 
@@ -67,9 +67,9 @@ def test_check_cache_finds_damage_once(
     file.write_bytes(b"\xff" + file.read_bytes()[1:])
     capsys.readouterr()
     assert call(monkeypatch, *check) == 1
-    assert capsys.readouterr().out == f"{file}: 8 images for 8 px, 1 damaged and decoded again.\n"
+    assert capsys.readouterr().out == f"{file}: 8 images for 8 px, 1 damaged: it is deleted.\n"
     assert call(monkeypatch, *check) == 0
-    assert capsys.readouterr().out == f"{file}: 8 images for 8 px, all as written.\n"
+    assert capsys.readouterr().out == f"No decoded images of {scans} in the cache.\n"
 
 
 def test_check_reports_what_decoding_changes(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
 
@@ -39,4 +41,29 @@ def truncate(path: Path) -> Path:
     """Cut a file in half, as a broken download does."""
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
+    return path
+
+
+def save_dicom(path: Path, values: np.ndarray, **tags: Any) -> Path:
+    """Write an uncompressed DICOM file of grey values, or of colours (h, w, 3)."""
+    pydicom = pytest.importorskip("pydicom")
+    from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
+
+    dataset = pydicom.Dataset()
+    dataset.file_meta = pydicom.dataset.FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID = SecondaryCaptureImageStorage
+    dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID = generate_uid(entropy_srcs=["fgmix"])
+    dataset.Rows, dataset.Columns = values.shape[:2]
+    dataset.SamplesPerPixel = 3 if values.ndim == 3 else 1
+    if values.ndim == 3:
+        dataset.PlanarConfiguration = 0
+    dataset.PhotometricInterpretation = "RGB" if values.ndim == 3 else "MONOCHROME2"
+    dataset.BitsAllocated = dataset.BitsStored = 8 * values.dtype.itemsize
+    dataset.HighBit = dataset.BitsStored - 1
+    dataset.PixelRepresentation = int(values.dtype.kind == "i")
+    dataset.PixelData = values.tobytes()
+    for name, value in tags.items():
+        setattr(dataset, name, value)
+    dataset.save_as(path, enforce_file_format=True)
     return path

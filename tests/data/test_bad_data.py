@@ -269,9 +269,9 @@ CASES = [
     Case("half an image", "x.png", in_class(lambda path: picture(0, 99, 99).save(path) or truncate(path))),
     Case("16-bit colour", "8 bits", in_class(lambda path: png16(path, 2, 3))),
     Case(
-        "16-bit grey",
+        "32-bit grey",
         "8 bits",
-        in_class(lambda path: Image.fromarray(np.zeros((4, 4), np.uint16)).save(path)),
+        in_class(lambda path: Image.fromarray(np.zeros((4, 4), np.int32)).save(path, "TIFF")),
     ),
     Case(
         "ten billion pixels",

@@ -45,9 +45,9 @@ def decodings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     seen: list[Path] = []
     original = images.decode
 
-    def counted(path: Path, background: str) -> Picture:
+    def counted(path: Path, *how: str) -> Picture:
         seen.append(path)
-        return original(path, background)
+        return original(path, *how)
 
     monkeypatch.setattr(images, "decode", counted)
     return seen
@@ -204,11 +204,11 @@ def build_in_process(files: list[Path], kill_at: int, barrier: Barrier, results:
     seen: list[Path] = []
     original = images.decode
 
-    def watched(path: Path, background: str) -> Picture:
+    def watched(path: Path, *how: str) -> Picture:
         seen.append(path)
         if 0 < kill_at <= len(seen):
             os.kill(os.getpid(), signal.SIGKILL)
-        return original(path, background)
+        return original(path, *how)
 
     images.decode = watched
     barrier.wait()

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from deploy.made import vector_model
-from fgmix import load_model
+from data.pictures import save_dicom
+from deploy.made import QUICK, vector_model
+from fgmix import fit, load_model
 from fgmix.data import LoadOptions, load
+from fgmix.deploy.export import _collect_metadata
 from fgmix.deploy.model import Model, Predictions
 from fgmix.deploy.predict import list_images, predict_paths, write_rows
 from fgmix.errors import UserError
@@ -181,3 +183,28 @@ def test_rows_too_large_for_the_network(vectors_folder: Path, tmp_path: Path) ->
     near, *far = predict_paths(plain, [tmp_path / "x.npz"], progress=False)
     assert near["label"]
     assert [(row["label"], row["error"]) for row in far] == [("", "numbers too large for the network")] * 2
+
+
+def test_a_model_of_deep_images_keeps_its_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DICOM files and 16-bit PNG files of the same values, from data to card, predictions and ONNX metadata."""
+    monkeypatch.setenv("FGMIX_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    for domain, offset in (("north", 0), ("south", 150)):
+        for label, mean in (("ill", 900), ("well", 300)):
+            folder = tmp_path / "scans" / domain / label
+            folder.mkdir(parents=True)
+            for i in range(6):
+                values = (rng.normal(mean + offset, 40, (16, 16)).clip(0)).astype(np.uint16)
+                if domain == "north":
+                    Image.fromarray(values).save(folder / f"{i}.png")
+                else:
+                    save_dicom(folder / f"{i}.dcm", values + np.uint16(1024), RescaleSlope=1, RescaleIntercept=-1024)
+    network = {"backbone": "small_cnn", "pretrained": False, "image_size": 16, "batch_size": 4}
+    model = fit(tmp_path / "scans", tmp_path / "model", **{**QUICK, **network, "settings": {"lr": 1e-2}})
+    low, high = map(float, model.info.spec.window.split(":"))
+    assert 100 < low < 300
+    assert 1000 < high < 1200
+    rows = list(predict_paths(load_model(tmp_path / "model"), [tmp_path / "scans"], progress=False))
+    assert np.mean([Path(row["file"]).parent.name == row["label"] for row in rows]) == 1.0
+    assert model.info.spec.window in (tmp_path / "model" / "card.md").read_text()
+    assert json.loads(_collect_metadata(model.info)["fgmix.window"]) == model.info.spec.window

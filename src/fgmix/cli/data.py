@@ -53,13 +53,16 @@ def prepare(
     images: Images,
     data_root: DataRoot = None,
     image_size: Annotated[int | None, typer.Option(help="side of the square that the network sees")] = None,
+    window: Annotated[
+        str, typer.Option(help="grey values to show of deep images: LOW:HIGH, or dicom", hidden=True)
+    ] = "",
     cache: Annotated[Path | None, typer.Option(help="cache folder; by default $FGMIX_CACHE or ~/.cache/fgmix")] = None,
     skip_unreadable: Annotated[bool, typer.Option("--skip-unreadable", help="leave undecodable images out")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Decode all images into the cache.
 
-    Runs then start without looking at each file.
+    Runs then start without decoding them.
 
     Example: fgmix data prepare scans --image-size 224 --cache /local/fgmix
     """
@@ -68,11 +71,12 @@ def prepare(
 
     options = LoadOptions(
         image_size=image_size,
+        window=window,
         skip_unreadable=skip_unreadable,
         progress=not quiet,
         cache=cache and cache.expanduser(),
     )
-    print_lines(prepare_images(_locate(images, data_root), options).lines())
+    print_lines(prepare_images(_locate(images, data_root), options))
     if cache:
         print(f"Runs find it with FGMIX_CACHE={cache}.")
 

@@ -6,16 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from fgmix.data.folders import ImageFile, class_notes, describe_shared_groups, scan_images
-from fgmix.data.image_cache import READERS, open_all, read_contents
+from fgmix.data.image_cache import READERS, open_all
 from fgmix.data.images import Change, Unreadable, change_notes, inspect_file, quiet_decoding, try_decode
 from fgmix.data.loading import in_order
 from fgmix.data.registry import LoadOptions
-from fgmix.errors import UserError
+from fgmix.data.windows import choose_window
 from fgmix.progress import Progress
 
 TINY = 5  # a class with fewer images in a domain is reported: a holdout part of 20 % may have none of it
@@ -86,10 +87,11 @@ class _Decoded:
 def check_images(path: Path, *, progress: bool = True) -> FolderReport:
     """Decode every image of a folder or manifest and report problems; UserError unless there are two domains."""
     scan = scan_images(path)
+    window = choose_window(scan.by_domain().values())
     decoded: list[_Decoded] = []
     unreadable: list[tuple[Path, str]] = []
     with quiet_decoding(), Progress("check images", len(scan.files), "images", show=progress) as bar:
-        for file, outcome in zip(scan.files, in_order(_decode, scan.files, READERS)):
+        for file, outcome in zip(scan.files, in_order(partial(_decode, window), scan.files, READERS)):
             if isinstance(outcome, Unreadable):
                 unreadable.append((file.path, outcome.reason))
             else:
@@ -107,7 +109,7 @@ def check_images(path: Path, *, progress: bool = True) -> FolderReport:
         counts=counts,
         notes=(
             *scan.notes,
-            *change_notes(np.array([each.changes for each in decoded], dtype=np.uint8)),
+            *change_notes(np.array([each.changes for each in decoded], dtype=np.uint8), window=window),
             *class_notes(present, scan.class_folders),
             *_note_groups(groups),
         ),
@@ -142,8 +144,8 @@ def _note_groups(groups: Mapping[str, Collection[str]]) -> list[str]:
     ]
 
 
-def _decode(file: ImageFile) -> _Decoded | Unreadable:
-    picture = try_decode(file.path)
+def _decode(window: str, file: ImageFile) -> _Decoded | Unreadable:
+    picture = try_decode(file.path, window=window)
     if isinstance(picture, Unreadable):
         return picture
     return _Decoded(file, inspect_file(file.path)[0], picture.image.size, picture.changes)
@@ -160,38 +162,30 @@ def _duplicates(decoded: Sequence[_Decoded]) -> tuple[tuple[Path, ...], ...]:
 
 @dataclass(frozen=True)
 class CacheReport:
-    """The result of a full check of one decoded cache, after repairing what can be repaired."""
+    """The result of a full check of one decoded cache."""
 
     file: Path
     image_size: int
     images: int
     damaged: int
-    problem: str | None
 
     def line(self) -> str:
         """Write the result as a sentence."""
         what = f"{self.file}: {self.images} images for {self.image_size} px"
-        if self.problem:
-            return f"{what}. {self.problem}"
-        return f"{what}, {self.damaged} damaged and decoded again." if self.damaged else f"{what}, all as written."
+        return f"{what}, {self.damaged} damaged: it is deleted." if self.damaged else f"{what}, all as written."
 
 
 def check_caches(path: Path, *, cache: Path | None = None, progress: bool = True) -> list[CacheReport]:
-    """Verify every image in the decoded caches of a folder or manifest."""
+    """Verify every image in the decoded caches of a folder or manifest, and delete the damaged ones."""
     files = [file.path for file in scan_images(path).files]
-    options = LoadOptions(cache=cache, progress=progress)
     reports = []
-    for images in open_all(files, options, read_contents(files, options)):
-        damaged, problem = 0, None
+    for images in open_all(files, LoadOptions(cache=cache, progress=progress)):
+        damaged = 0
         with Progress("verify cache", len(images), "images", show=progress) as bar:
-            for row in images.readable.tolist():
-                if not images.is_sound(row):
-                    damaged += 1
-                    try:
-                        images.repair(row)
-                    except UserError as error:
-                        problem = str(error)
-                        break
+            for row in range(len(images)):
+                damaged += not images.is_sound(row)
                 bar.advance()
-        reports.append(CacheReport(images.file, images.recipe.image_size, len(images), damaged, problem))
+        if damaged:
+            images.delete()
+        reports.append(CacheReport(images.file, images.recipe.image_size, len(images), damaged))
     return reports

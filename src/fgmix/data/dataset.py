@@ -144,6 +144,7 @@ class DomainDataset:
     fingerprint: str  # digest of everything that training uses
     notes: tuple[str, ...] = ()  # for the user, such as counts that differ from the official ones, or files left out
     columns: tuple[Column, ...] = ()  # of a table, which its features encode
+    window: str = ""  # in which grey values of more than 8 bits are shown; empty if no image has them
 
     def __post_init__(self) -> None:
         for what, names in (("Domain", self.domain_names), ("Class", self.classes)):

@@ -34,7 +34,7 @@ from pathlib import Path
 from fgmix.data.files import describe_path, open_file, raise_failure
 from fgmix.errors import UserError
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".dcm", ".dicom")
 NAMED = 5  # how many files or classes a note names
 
 REQUIRED = ("path", "label", "domain")
@@ -66,11 +66,19 @@ class Scan:
     files: tuple[ImageFile, ...]  # domain by domain
     class_folders: frozenset[str]  # of all domains; some may be empty
     notes: tuple[str, ...]  # what was left out
-    folders: tuple[tuple[Path, int], ...]  # every folder that was read, with its modification time (ns) before reading
+
+    def name(self, row: int) -> str:
+        """Return the name of a file below the root; its whole path if it is elsewhere, as a manifest allows."""
+        return str(self.files[row].path).removeprefix(f"{self.root}{os.sep}")
 
     def counts(self) -> dict[str, int]:
         """Count the images of each domain."""
-        return {domain: len(list(files)) for domain, files in groupby(self.files, lambda file: file.domain)}
+        return {domain: len(paths) for domain, paths in self.by_domain().items()}
+
+    def by_domain(self) -> dict[str, list[Path]]:
+        """Return the files of each domain."""
+        grouped = groupby(self.files, lambda file: file.domain)
+        return {domain: [file.path for file in files] for domain, files in grouped}
 
 
 def scan_folder(path: Path) -> Scan:
@@ -107,7 +115,7 @@ def scan_folder(path: Path) -> Scan:
     if len({file.domain for file in files}) < 2:
         raise _missing_domains(path, files, direct, len(root.images), reader)
     notes += reader.list_notes(path)
-    return Scan(path, tuple(files), frozenset(class_folders), tuple(notes), tuple(reader.times))
+    return Scan(path, tuple(files), frozenset(class_folders), tuple(notes))
 
 
 def class_notes(present: Mapping[str, Iterable[str]], class_folders: Iterable[str]) -> list[str]:
@@ -151,7 +159,6 @@ class _Inside:
 class _Reader:
     """Reads folders and records what was read and what was left out."""
 
-    times: list[tuple[Path, int]] = field(default_factory=list)  # of modification of every folder, before reading it
     others: Counter[str] = field(default_factory=Counter)  # number of files that are not images, by extension
     repeated: list[Path] = field(default_factory=list)  # links to folders read already, or that contain the link
 
@@ -160,7 +167,6 @@ class _Reader:
         folders, images, others = [], [], []
         try:
             stat = os.stat(folder)
-            self.times.append((folder, stat.st_mtime_ns))
             with os.scandir(folder) as entries:
                 for entry in entries:
                     # `entry.is_dir()` would raise an error for a link to itself, or into a folder without permission
@@ -251,11 +257,11 @@ def scan_manifest(path: Path) -> Scan:
         for number, cells in lines
     ]
     _require_distinct(lines, path)
-    times = _require_files(files, lines, path)
+    _require_files(files, lines, path)
     files.sort(key=lambda file: (file.domain, file.label, str(file.path.parent), file.path.name))
     if len({file.domain for file in files}) < 2:
         raise _one_domain(files, f"in {path}", "Add the images of another domain.")
-    return Scan(root, tuple(files), frozenset(file.label for file in files), (), times)
+    return Scan(root, tuple(files), frozenset(file.label for file in files), ())
 
 
 def is_manifest(path: Path) -> bool:
@@ -333,15 +339,10 @@ def _require_distinct(lines: Sequence[_Line], path: Path) -> None:
             raise UserError(f"Expected every path once in {path}. Found {cells['path']!r} in {before} and {number}.")
 
 
-def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Path) -> tuple[tuple[Path, int], ...]:
-    """Require that the files exist; return their folders, each with its modification time before the check."""
-    times: dict[Path, int] = {}
+def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Path) -> None:
     missing = []
     for file, (number, cells) in zip(files, lines):
-        folder = file.path.parent
         try:
-            if folder not in times:
-                times[folder] = os.stat(folder).st_mtime_ns
             os.stat(file.path)
         except (OSError, ValueError):  # ValueError: a NUL character
             missing.append(f"{cells['path']!r} (line {number})")
@@ -350,4 +351,3 @@ def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Pat
             f"Expected the {len(files)} files that {path} names, relative to {path.parent.absolute()}. Found no "
             f"{list_some(missing)}. Correct the paths, or remove the lines."
         )
-    return tuple(times.items())

@@ -6,14 +6,14 @@ of the same size, quality 95 without chroma subsampling, which are decoded on ev
 
 The cache is in `cache_dir()/decoded/<key>/`: `images.bin`, and `index.npz` with sizes and checksums, where a height of
 0 marks a file that cannot be decoded. The key is a digest of the files' contents in order, S, the background of
-transparent images, the encoding and the version of the format: a folder that is moved keeps its cache, and a changed
-file leads to a new one. The folder may be deleted at any time.
+transparent images, the window of deep grey ones, the encoding and the version of the format: a folder that is moved
+keeps its cache, and a changed file leads to a new one. The folder may be deleted at any time.
 
 A file is opened twice, for its digest and to be decoded. Later runs open none: `cache_dir()/contents` keeps the digest
 of files whose sizes and time stamps are unchanged.
 
-Damage is detected before use: the index is verified when it is opened, an image when a process first reads it. A
-damaged image is decoded again from its file; a cache with a damaged index is rebuilt.
+Damage is detected before use: the index is verified when it is opened, an image when a process first reads it. A cache
+with a damaged index is rebuilt; one with a damaged image is deleted, and rebuilt by the next run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -56,7 +56,6 @@ from fgmix.errors import MachineError, UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.digests import Damaged
 from fgmix.records.files import at_once
-from fgmix.terminal import print_notes
 
 Encoding = Literal["pixels", "jpeg"]
 Pixels = npt.NDArray[np.uint8]
@@ -84,14 +83,14 @@ def cache_dir() -> Path:
         raise UserError("Expected a home folder for the cache. Found none. Set FGMIX_CACHE to a folder.") from error
 
 
-def decode_images(files: Sequence[StrPath], options: LoadOptions, contents: Contents | None = None) -> CachedImages:
+def decode_images(files: Sequence[StrPath], options: LoadOptions) -> CachedImages:
     """Return the decoded images of `files` from the cache, which is built if it is missing or damaged.
 
     Several processes may call this at once: the first builds the cache, the others wait and use it. An interrupted
     build is never mistaken for a finished one. Files that cannot be decoded get a height of 0 with `skip_unreadable`,
     and are an error without it.
     """
-    contents = contents or read_contents(files, options)
+    contents = read_contents(files, options)
     recipe, folder = _choose_recipe(files, options, contents)
     images = _open_cache(folder, files, options)
     if images is not None:
@@ -102,25 +101,20 @@ def decode_images(files: Sequence[StrPath], options: LoadOptions, contents: Cont
             images = _open_cache(folder, files, options, quiet=True)  # of a process that built it meanwhile
             if images is None:
                 _write_cache(folder, files, recipe, options, contents)
-                images = CachedImages.open(folder, files)
+                images = CachedImages.open(folder)
         return images
     except OSError as error:
         what = f"Expected to write decoded images to {folder.parent}. It failed ({error.strerror or error})."
         raise MachineError(f"{what} Make room there, or set FGMIX_CACHE to another folder.") from error
 
 
-def open_images(files: Sequence[StrPath], options: LoadOptions, contents: Contents) -> CachedImages | None:
-    """Return what `decode_images` would, from the cache only; None if it is not there."""
-    _, folder = _choose_recipe(files, options, contents)
-    return _open_cache(folder, files, options)
-
-
-def open_all(files: Sequence[StrPath], options: LoadOptions, contents: Contents) -> Iterator[CachedImages]:
+def open_all(files: Sequence[StrPath], options: LoadOptions) -> Iterator[CachedImages]:
     """Open the caches of files for any image size, but those with a damaged index, which cannot be identified."""
+    contents = read_contents(files, options)
     for folder in sorted((options.cache or cache_dir()).glob("decoded/*")):
         with suppress(OSError, Damaged):
             if str(read_arrays(folder / INDEX)["contents"]) == contents.digest:
-                yield CachedImages.open(folder, files)
+                yield CachedImages.open(folder)
 
 
 # What is known of the files before they are decoded
@@ -134,11 +128,15 @@ class Contents:
     sizes: tuple[tuple[int, int], ...]  # (width, height) in the headers of a sample, without those that cannot be read
 
 
-def read_contents(files: Sequence[StrPath], options: LoadOptions) -> Contents:
-    """Read every file once; the result is kept by the paths, sizes and time stamps of the files.
+def remember(files: Sequence[StrPath], folder: Path, compute: Callable[[], Arrays]) -> Arrays:
+    """Return what was computed from files before, while their paths, sizes and time stamps are the same.
 
-    Reading the 118 MB of PACS takes 0.3 s from memory and 2 s from disk, and DomainNet is 150 times larger. Of the time
-    stamps, the change time differs even if a copy keeps size and modification time.
+    Of the time stamps, the change time differs even if a copy keeps size and modification time.
+
+    Args:
+        files: their order matters.
+        folder: where results are kept.
+        compute: computes the result if there is none.
     """
     settled = time.time_ns() - SETTLED_NS
     stamps = []
@@ -149,10 +147,28 @@ def read_contents(files: Sequence[StrPath], options: LoadOptions) -> Contents:
         except OSError:
             stamps.append((-1, 0, 0))
     name = fingerprint_of(f"{os.path.abspath(path)} {stamp}" for path, stamp in zip(files, stamps))
-    memo = (options.cache or cache_dir()) / "contents" / f"{name}.npz"
+    memo = folder / f"{name}.npz"
     with suppress(OSError, Damaged):
-        kept = read_arrays(memo)
-        return Contents(str(kept["contents"]), tuple((w, h) for w, h in kept["sizes"].tolist()))
+        return read_arrays(memo)
+    result = compute()
+    if all(changed < settled for _, _, changed in stamps):
+        with suppress(OSError, UserError):  # optional: a read-only cache that is complete can be used without it
+            memo.parent.mkdir(parents=True, exist_ok=True)
+            write_arrays(memo, result)
+    return result
+
+
+def read_contents(files: Sequence[StrPath], options: LoadOptions) -> Contents:
+    """Read every file once, unless it was read before.
+
+    Reading the 118 MB of PACS takes 0.3 s from memory and 2 s from disk, and DomainNet is 150 times larger.
+    """
+    folder = (options.cache or cache_dir()) / "contents"
+    known = remember(files, folder, lambda: _inspect_files(files, options))
+    return Contents(str(known["contents"]), tuple((w, h) for w, h in known["sizes"].tolist()))
+
+
+def _inspect_files(files: Sequence[StrPath], options: LoadOptions) -> Arrays:
     step = max(1, len(files) // SAMPLED)
     digests, sizes = [], []
     with quiet_decoding(), Progress("read images", len(files), "files", show=options.progress) as bar:
@@ -161,12 +177,7 @@ def read_contents(files: Sequence[StrPath], options: LoadOptions) -> Contents:
             if size is not None:
                 sizes.append(size)
             bar.advance()
-    contents = Contents(fingerprint_of(digests), tuple(sizes))
-    if all(changed < settled for _, _, changed in stamps):
-        with suppress(OSError, UserError):  # optional: a read-only cache that is complete can be used without it
-            memo.parent.mkdir(parents=True, exist_ok=True)
-            write_arrays(memo, {"contents": np.array(contents.digest), "sizes": np.array(sizes).reshape(-1, 2)})
-    return contents
+    return {"contents": np.array(fingerprint_of(digests)), "sizes": np.array(sizes).reshape(-1, 2)}
 
 
 # How an image is stored
@@ -179,10 +190,11 @@ class Recipe:
     image_size: int  # S, the side of the square input images
     background: str  # colour behind transparent pixels, #rrggbb
     encoding: Encoding
+    window: str = ""  # of grey values of more than 8 bits
 
     def encode(self, path: StrPath) -> StoredImage | Unreadable:
         """Decode an image file and encode it as for the cache. Call it inside `quiet_decoding`."""
-        picture = try_decode(path, self.background)
+        picture = try_decode(path, self.background, self.window)
         if isinstance(picture, Unreadable):
             return picture
         image = reduce_image(picture.image, self.image_size)
@@ -215,10 +227,12 @@ def _choose_recipe(files: Sequence[StrPath], options: LoadOptions, contents: Con
     used, and pixels may take most of the memory.
     """
     size, colour = check_size(options.file_size), parse_colour(options.background)
+    window = [options.window] if options.window else []  # so that keys of other images do not change
     choices = []
     for encoding in get_args(Encoding):
-        key = fingerprint_of([FORMAT, f"S={size}", colour, encoding, contents.digest])
-        choices.append((Recipe(size, colour, encoding), (options.cache or cache_dir()) / "decoded" / key))
+        key = fingerprint_of([FORMAT, f"S={size}", colour, encoding, contents.digest, *window])
+        recipe = Recipe(size, colour, encoding, options.window)
+        choices.append((recipe, (options.cache or cache_dir()) / "decoded" / key))
     if given := os.environ.get("FGMIX_DECODED_GB"):
         limit = math.nan
         with suppress(ValueError):
@@ -254,19 +268,17 @@ class CachedImages:
     changes: npt.NDArray[np.uint8]  # `Change` flags of each image
     recipe: Recipe
     file: Path  # of the cache
-    sources: Sequence[StrPath]  # row i was decoded from sources[i]
     verified: npt.NDArray[np.bool_] = field(repr=False)  # images that this process has verified
 
     @classmethod
-    def open(cls, folder: Path, sources: Sequence[StrPath]) -> CachedImages:
+    def open(cls, folder: Path) -> CachedImages:
         """Open the finished cache of files; `Damaged` if its index or its length is not as written."""
         index, file = read_arrays(folder / INDEX), folder / IMAGES
         lengths = index["lengths"]
         total = int(lengths.sum())
         if (size := os.stat(file).st_size) != total:
             raise Damaged(f"Expected {total:,} bytes in {file}. Found {size:,}.")
-        # mode "c": pages are shared with other processes until a repair writes to them; torch requires writable arrays.
-        # An empty file cannot be mapped.
+        # mode "c", because torch requires writable arrays; an empty file cannot be mapped
         mapped = np.memmap(file, dtype=np.uint8, mode="c", shape=(total,)) if total else np.empty(0, np.uint8)
         encoding: Encoding = "jpeg" if str(index["encoding"]) == "jpeg" else "pixels"
         return cls(
@@ -275,9 +287,8 @@ class CachedImages:
             offsets=np.cumsum(lengths) - lengths,
             **{name: index[name] for name in ("lengths", "heights", "widths", "checksums", "changes")},
             readable=np.flatnonzero(index["heights"]),
-            recipe=Recipe(int(index["image_size"]), str(index["background"]), encoding),
+            recipe=Recipe(int(index["image_size"]), str(index["background"]), encoding, str(index.get("window", ""))),
             file=file,
-            sources=sources,
             verified=np.zeros(len(lengths), dtype=np.bool_),
         )
 
@@ -288,7 +299,7 @@ class CachedImages:
         """Return the image (h, w, 3)."""
         if not self.verified[row]:
             if not self.is_sound(row):
-                self.repair(row)
+                raise self.delete()
             self.verified[row] = True
         data = self._bytes(row)
         if self.recipe.encoding == "pixels":
@@ -300,30 +311,17 @@ class CachedImages:
         """Say whether the bytes of an image are those that were written."""
         return int(self.checksums[row]) == zlib.crc32(self._bytes(row).data)
 
-    def repair(self, row: int) -> None:
-        """Decode an image again from its file; if the file has changed, delete the cache and raise a UserError."""
-        source = self.sources[row]
-        with quiet_decoding():
-            image = self.recipe.encode(source)
-        if isinstance(image, Unreadable) or zlib.crc32(image.data) != int(self.checksums[row]):
-            shutil.rmtree(self.file.parent, ignore_errors=True)
-            raise UserError(
-                f"Expected {source} decoded in {self.file}. Found damaged bytes, and {source} is no longer the same. "
-                f"{self.file.parent} is deleted. Run the same command again: it is rebuilt."
-            )
-        self._bytes(row)[:] = np.frombuffer(image.data, np.uint8)  # this process's copy of the page
-        with suppress(OSError), open(self.file, "r+b") as file:  # and the file, unless it is read-only
-            file.seek(int(self.offsets[row]))
-            file.write(image.data)
-        _print_note(f"{self.file} is damaged at the image {source}: it was decoded again from that file.")
+    def delete(self) -> MachineError:
+        """Delete the cache, and return the error for a damaged one."""
+        shutil.rmtree(self.file.parent, ignore_errors=True)
+        return MachineError(
+            f"Expected the images that were decoded into {self.file}. Found other bytes: it is damaged. "
+            f"{self.file.parent} is deleted. Run the same command again: it is rebuilt, and the run resumes."
+        )
 
     def _bytes(self, row: int) -> Pixels:
         start = int(self.offsets[row])
         return self.pixels[start : start + int(self.lengths[row])]
-
-
-def _print_note(sentence: str) -> None:
-    print_notes(sentence)
 
 
 # The folder of a cache
@@ -334,11 +332,11 @@ def _open_cache(
 ) -> CachedImages | None:
     """Open a finished cache; None if it is missing or damaged. Damage is reported unless `quiet`."""
     try:
-        images = CachedImages.open(folder, files)
+        images = CachedImages.open(folder)
     except (Damaged, FileNotFoundError) as error:
         reason = f"Expected {error.filename}. Found none." if isinstance(error, FileNotFoundError) else str(error)
         if os.path.isdir(folder) and not quiet:
-            _print_note(f"{reason} The images are decoded again.")
+            print_notes(f"{reason} The images are decoded again.")
         return None
     except OSError as error:
         what = f"Expected to read decoded images in {folder}. It failed ({error.strerror})."

@@ -4,7 +4,8 @@
 - Transparent pixels are composited on a background colour, white by default.
 - CMYK is converted without its colour profile.
 - Of several frames or pages the first is used.
-- More than 8 bits per channel are rejected: Pillow would clip grey values at 255 and drop the lower bits of colours.
+- Grey values of more than 8 bits (PNG, TIFF, DICOM) are shown in a window of intensity (`grey`).
+- More than 8 bits per channel of a colour are rejected: Pillow would drop the lower bits.
 
 The loader of ImageFolder, which DomainBed uses, ignores orientation and transparency: only such files look different
 here.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import io
 import math
 import re
 import warnings
@@ -26,8 +28,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageColor, UnidentifiedImageError
 
+from fgmix.data.dicom import NotSupported, is_dicom, read_dicom, read_size
 from fgmix.data.files import StrPath, open_file, raise_failure
-from fgmix.errors import bad_value
+from fgmix.data.grey import OWN, Grey, parse_window
+from fgmix.errors import UserError, bad_value
 
 BACKGROUND = "white"
 IMAGE_SIZE = 224
@@ -38,6 +42,7 @@ SMALLEST_CROP = 0.7  # smallest share of the area that the augmentation keeps
 FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE = 258
+_DEEP_GREY = ("I;16", "I;16L", "I;16B", "I")  # modes of grey images of up to 16 bits in PNG and TIFF files
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -56,6 +61,7 @@ class Change(enum.IntFlag):
     COMPOSITED = 2
     CMYK = 4
     FIRST_FRAME = 8
+    WINDOWED = 16
 
 
 @dataclass(frozen=True)
@@ -73,14 +79,44 @@ class Unreadable:
     reason: str
 
 
-class _Refused(ValueError):
-    """An image that Pillow would decode, but not faithfully."""
+def decode(path: StrPath, background: str = BACKGROUND, window: str = "") -> Picture:
+    """Decode an image file to RGB.
+
+    Args:
+        path: the file.
+        background: colour behind transparent pixels.
+        window: of grey values of more than 8 bits, LOW:HIGH or dicom; empty if such files are rejected.
+    """
+    with open_file(path) as file:
+        image, changes = _decode_dicom(file) if is_dicom(file) else _decode_with_pillow(file)
+        if isinstance(image, Grey):
+            return Picture(_show(image, window), changes | Change.WINDOWED)
+        flat, is_composited = _flatten(image, background)
+    return Picture(flat, changes | Change.COMPOSITED if is_composited else changes)
 
 
-def decode(path: StrPath, background: str = BACKGROUND) -> Picture:
-    """Decode an image file to RGB, with a background behind transparent pixels."""
+def read_grey(path: StrPath) -> Grey | None:
+    """Read a grey image of more than 8 bits; None for any other file, readable or not."""
+    if str(path).lower().endswith((".jpg", ".jpeg", ".webp", ".bmp")):  # which have 8 bits
+        return None
+    with suppress(Exception), quiet_decoding(), open_file(path) as file:  # `try_decode` gives the reason
+        if is_dicom(file):
+            image, _ = _decode_dicom(file)
+            return image if isinstance(image, Grey) else None
+        with Image.open(file, formats=FORMATS) as opened:
+            return _read_values(opened) if _is_deep_grey(opened) else None
+    return None
+
+
+def _decode_dicom(file: io.BufferedReader) -> tuple[Image.Image | Grey, Change]:
+    content, has_more = read_dicom(file, Image.MAX_IMAGE_PIXELS or math.inf)
+    image = content if isinstance(content, Grey) else Image.fromarray(content)
+    return image, Change.FIRST_FRAME if has_more else Change(0)
+
+
+def _decode_with_pillow(file: io.BufferedReader) -> tuple[Image.Image | Grey, Change]:
     changes = Change(0)
-    with open_file(path) as file, Image.open(file, formats=FORMATS) as opened:
+    with Image.open(file, formats=FORMATS) as opened:
         _require_faithful(opened)
         if opened.format != "MPO" and getattr(opened, "n_frames", 1) > 1:  # MPO: a photo with previews of itself
             changes |= Change.FIRST_FRAME
@@ -93,21 +129,29 @@ def decode(path: StrPath, background: str = BACKGROUND) -> Picture:
             changes |= Change.TURNED
         if image.mode == "CMYK":
             changes |= Change.CMYK
-        flat, is_composited = _flatten(image, background)
-    return Picture(flat, changes | Change.COMPOSITED if is_composited else changes)
+        return Grey(np.asarray(image)) if _is_deep_grey(opened) else image, changes
 
 
-def try_decode(path: StrPath, background: str = BACKGROUND) -> Picture | Unreadable:
+def _show(grey: Grey, window: str) -> Image.Image:
+    """Convert grey values to RGB in a window."""
+    chosen = grey.own if window == OWN else parse_window(window)
+    if chosen is None:
+        lacks = "it names no linear window of its own" if window else "it has more than 8 bits per channel"
+        raise NotSupported(f"{lacks}; choose one: --window LOW:HIGH")
+    return Image.fromarray(grey.show(chosen)).convert("RGB")
+
+
+def try_decode(path: StrPath, background: str = BACKGROUND, window: str = "") -> Picture | Unreadable:
     """Decode an image file, or return the reason why it fails. Call it inside `quiet_decoding`."""
     try:
-        return decode(path, background)
-    except MemoryError:  # not caused by the file, which must not be skipped
+        return decode(path, background, window)
+    except (MemoryError, UserError):  # not caused by the file, which must not be skipped
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return Unreadable(f"it announces more than {Image.MAX_IMAGE_PIXELS:,} pixels; reduce it first")
     except UnidentifiedImageError:
-        return Unreadable(f"it is none of {', '.join(FORMATS)}")
-    except _Refused as error:
+        return Unreadable(f"it is none of {', '.join(FORMATS)} and DICOM")
+    except NotSupported as error:
         return Unreadable(str(error))
     except OSError as error:
         raise_failure(error, path)
@@ -127,12 +171,19 @@ def inspect_file(path: StrPath, with_size: bool = False) -> tuple[bytes, tuple[i
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
             if with_size:
                 file.seek(0)
-                with suppress(Exception), Image.open(file, formats=FORMATS) as image:  # `try_decode` gives the reason
-                    return digest, image.size
+                with suppress(Exception):  # `try_decode` gives the reason
+                    return digest, _read_size(file)
             return digest, None
     except OSError as error:
         raise_failure(error, path)
         return b"unreadable", None
+
+
+def _read_size(file: io.BufferedReader) -> tuple[int, int]:
+    if is_dicom(file):
+        return read_size(file)
+    with Image.open(file, formats=FORMATS) as image:
+        return image.size
 
 
 def check_size(image_size: int | None) -> int:
@@ -156,9 +207,9 @@ def reduce_image(image: Image.Image, image_size: int) -> Image.Image:
     return image if size == image.size else image.resize(size, Image.Resampling.LANCZOS)
 
 
-def read_image(path: StrPath, image_size: int, background: str = BACKGROUND) -> Image.Image | Unreadable:
+def read_image(path: StrPath, image_size: int, window: str = "") -> Image.Image | Unreadable:
     """Decode and reduce an image file, or return why it cannot be decoded. Call it inside `quiet_decoding`."""
-    picture = try_decode(path, background)
+    picture = try_decode(path, window=window)
     return picture if isinstance(picture, Unreadable) else reduce_image(picture.image, image_size)
 
 
@@ -195,14 +246,16 @@ def parse_colour(background: str) -> str:
     return "#" + bytes(rgb).hex()
 
 
-def change_notes(changes: npt.NDArray[np.uint8], background: str = BACKGROUND) -> list[str]:
+def change_notes(changes: npt.NDArray[np.uint8], background: str = BACKGROUND, window: str = "") -> list[str]:
     """Write a note for every kind of change that occurs, with the number of images."""
+    shown_in = "the window of each file" if window == OWN else f"the window {window}"
     colour = "white" if parse_colour(background) == parse_colour("white") else parse_colour(background)
     sentences = {
         Change.TURNED: "Images turned as their EXIF orientation says",
         Change.COMPOSITED: f"Images with transparent pixels, composited on {colour}",
         Change.CMYK: "CMYK images, converted to RGB without their colour profile",
         Change.FIRST_FRAME: "Images of several frames or pages, of which the first is used",
+        Change.WINDOWED: f"Grey images of more than 8 bits, shown in {shown_in}",
     }
     counts = {change: int(np.count_nonzero(changes & change)) for change in sentences}
     return [f"{sentence}: {counts[change]}." for change, sentence in sentences.items() if counts[change]]
@@ -212,9 +265,11 @@ def _require_faithful(image: Image.Image) -> None:
     """Check size and depth in the header, which determine the memory needed, before any pixel is decoded."""
     width, height = image.size
     if width < 1 or height < 1:
-        raise _Refused(f"its size is {width}×{height} pixels")
+        raise NotSupported(f"its size is {width}×{height} pixels")
     if width * height > (Image.MAX_IMAGE_PIXELS or math.inf):  # Pillow only warns outside of `quiet_decoding`
         raise Image.DecompressionBombError
+    if _is_deep_grey(image):
+        return
     is_deep = image.mode[0] in "IF"  # more than 8 bits per channel; the mode shows this only for grey images
     if image.format == "TIFF":
         is_deep |= max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,))) > 8  # type: ignore[attr-defined]
@@ -225,7 +280,20 @@ def _require_faithful(image: Image.Image) -> None:
                 is_deep |= more[0] > 255  # the largest value
             is_deep |= bool(re.match(r"(L|LA|RGB|RGBA|CMYK);16", str(raw_mode)))  # not BGR;16 of BMP: 5, 6 and 5 bits
     if is_deep:
-        raise _Refused("it has more than 8 bits per channel; save it with 8, in the window that you need")
+        raise NotSupported("it has more than 8 bits per channel; save it with 8, or as grey PNG or TIFF of 16")
+
+
+def _is_deep_grey(image: Image.Image) -> bool:
+    """Say whether an image has one channel of more than 8 and at most 16 bits."""
+    if image.format == "TIFF":
+        (bits, *others) = image.tag_v2.get(_BITS_PER_SAMPLE, (1,))  # type: ignore[attr-defined]
+        return image.mode in _DEEP_GREY and not others and 8 < bits <= 16
+    return image.format == "PNG" and image.mode in _DEEP_GREY
+
+
+def _read_values(image: Image.Image) -> Grey:
+    image.load()
+    return Grey(np.asarray(image))
 
 
 def _read_orientation(image: Image.Image) -> int:

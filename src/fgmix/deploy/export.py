@@ -156,8 +156,9 @@ def _collect_metadata(info: ModelInfo) -> dict[str, str]:
         expected["fgmix.composition"] = json.dumps(to_plain(info.composition), ensure_ascii=False)
     if info.columns:  # how the caller encodes a table
         expected["fgmix.columns"] = json.dumps([to_plain(column) for column in info.columns], ensure_ascii=False)
-    # The graph normalises; the caller resizes.
-    prepared = {name: json.dumps(getattr(info.spec, name)) for name in ("mean", "std", "interpolation")}
+    # The graph normalises; the caller resizes, and shows grey values of more than 8 bits in the window.
+    names = ("mean", "std", "interpolation", *(["window"] if info.spec.window else []))
+    prepared = {name: json.dumps(getattr(info.spec, name)) for name in names}
     return {
         **({f"fgmix.{name}": value for name, value in prepared.items()} if info.kind == "images" else {}),
         "fgmix.version": info.fgmix_version,

@@ -137,7 +137,7 @@ def _to_json(name: str, value: Any) -> Any:
 def _predict_images(model: Model, files: Sequence[Path], probabilities: bool) -> list[Row]:
     size = model.info.input_shape[-1]
     with quiet_decoding(), ThreadPoolExecutor() as pool:
-        decoded = list(pool.map(lambda path: read_image(path, size), files))
+        decoded = list(pool.map(lambda path: read_image(path, size, model.info.spec.window), files))
     pixels = [np.array(image) for image in decoded if not isinstance(image, Unreadable)]
     errors = [image.reason if isinstance(image, Unreadable) else "" for image in decoded]
     names = [{"file": os.fsencode(path).decode(errors="backslashreplace")} for path in files]  # a CSV is valid UTF-8

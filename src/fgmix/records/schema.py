@@ -108,6 +108,9 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
         About("number of classes per batch (class-aware sampling); 0 samples uniformly; default: as needed", "Data"),
     ] = None
     skip_unreadable: Annotated[bool, About("leave out images that cannot be decoded", "Data")] = False
+    window: Annotated[
+        str, About("grey values LOW:HIGH to show of deep images, or dicom; default: chosen from them", "Data")
+    ] = ""
     augment: Annotated[
         str,
         About("domainbed, flips, none, or module:function of samples and a generator; default: the dataset's", "Data"),
@@ -445,7 +448,7 @@ def to_plain(value: Struct) -> dict[str, Any]:
             if not plain[name]:
                 del plain[name]  # so that records made before it do not change
     elif isinstance(value, RunSpec):
-        for name in ("tail", "backbone_digest", "augment", "augment_code"):
+        for name in ("tail", "backbone_digest", "augment", "augment_code", "window"):
             if not plain.get(name, True):
                 del plain[name]  # so that names of runs made before it do not change
     return plain

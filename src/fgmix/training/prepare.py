@@ -57,7 +57,8 @@ def choose_load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
     backbone = find_backbone(spec.backbone) if spec.backbone else None
     preferred = backbone.image_size if backbone else None
     size = spec.image_size or None
-    return LoadOptions(root, size, trial_seed, spec.skip_unreadable, progress, preferred_size=preferred)
+    skip, window = spec.skip_unreadable, spec.window
+    return LoadOptions(root, size, trial_seed, skip, progress, window=window, preferred_size=preferred)
 
 
 def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:

@@ -70,6 +70,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "classes_per_batch": spec.classes_per_batch or 0,
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
         "standardize": standardize,
+        "window": dataset.window,
         **_resolve_augment(spec, dataset),
         "tail": TAIL if standardize and kind == "features" else 0.0,
         **network,
@@ -168,6 +169,8 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
     if spec.image_size and (len(shape) != 3 or shape[-1] != spec.image_size):
         hint = "Only images in files are resized: drop it."
         raise bad_value("image_size", f"0 for {dataset.name}, whose samples are {shape}", spec.image_size, hint)
+    if spec.window and dataset.kind != "images":
+        raise bad_value("window", f"left out for {dataset.name}: only images in files have one", spec.window)
     if (spec.frozen or spec.views) and dataset.kind != "images":
         name, off, found = ("frozen", "false", True) if spec.frozen else ("views", "0", spec.views)
         hint = "It computes activations of images in files."
