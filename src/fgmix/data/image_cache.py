@@ -56,6 +56,7 @@ from fgmix.errors import MachineError, UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.digests import Damaged
 from fgmix.records.files import at_once
+from fgmix.terminal import print_notes
 
 Encoding = Literal["pixels", "jpeg"]
 Pixels = npt.NDArray[np.uint8]
