@@ -238,4 +238,4 @@ def test_require_space_asks_the_disk(tmp_path: Path) -> None:
 def test_progress_counts_megabytes(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site.files["/a.zip"] = bytes(2_500_000)
     fetch(site.url + "/a.zip", tmp_path / "a.zip", most=10**7, progress=True)
-    assert "download a.zip (MB): 2/3" in capsys.readouterr().err
+    assert "download a.zip: 3/3 MB in" in capsys.readouterr().err

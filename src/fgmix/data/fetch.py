@@ -213,7 +213,7 @@ def _append(response: HTTPResponse, path: Path, start: int, total: int | None, m
                 size += len(chunk)
                 _require_length(size, most, response.url)
                 file.write(chunk)
-                bar.advance(size // MB - bar.done)
+                bar.advance(-(-size // MB) - bar.done)
     except OSError as error:  # an error of the disk: those of the connection are _Broken
         raise machine_error(error, path, total) from error
 
