@@ -25,6 +25,7 @@ EXTRAS = (
     "mlflow",
     "hub",
     "dicom",
+    "peft",
 )  # those whose packages the source imports
 DISTRIBUTION = {
     "PIL": "pillow",

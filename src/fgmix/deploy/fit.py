@@ -34,6 +34,7 @@ from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Network
 from fgmix.deploy.steps import announce, note_steps, scale_steps
 from fgmix.errors import UserError, bad_value
+from fgmix.networks.lora import merge_adapters
 from fgmix.progress import Progress
 from fgmix.records.files import check_path, make_folder, remove_temporaries
 from fgmix.records.locks import hold_lock
@@ -253,7 +254,7 @@ def build_network(run: OpenedRun, algorithm: Algorithm, estimate: Estimate | Non
         familiar = replace(familiar, limit=familiar.limit * code, size=familiar.size * features)
     temperature, standard = estimate.temperature if estimate else 1.0, run.prepared.standard
     backbone = build_front(spec).to(run.device) if spec.frozen else None
-    featurizer = complete_featurizer(spec, algorithm.featurizer)
+    featurizer = merge_adapters(complete_featurizer(spec, algorithm.featurizer))
     return Network(featurizer, algorithm.classifier, temperature, familiar, standard, backbone)
 
 

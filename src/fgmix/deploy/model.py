@@ -196,7 +196,8 @@ def _build_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network | Ens
 
 def _build_one(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     with torch.random.fork_rng(devices=[]):  # initial weights are random, then replaced: the caller's generator stays
-        spec = structs.replace(info.spec, views=0)  # the whole network, also of a run that trained after a cut
+        # The whole network, also of a run that trained after a cut, with its adapters merged.
+        spec = structs.replace(info.spec, views=0, lora=0)
         algorithm = new_algorithm(spec, len(info.classes), len(info.domains), blank=True)
         backbone = build_front(info.spec, blank=True) if info.spec.frozen else None
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))

@@ -36,7 +36,7 @@ from fgmix.records import evaluations
 from fgmix.records.files import check_path
 from fgmix.records.model import INFO, Combination, Composition, read_info
 from fgmix.records.rows import label_model
-from fgmix.records.schema import RunRecord, selected_weights
+from fgmix.records.schema import LORA, RunRecord, selected_weights
 from fgmix.records.store import RECORD, read_record, write_record
 from fgmix.training.averaging import Mean, get_predictor_tensors
 from fgmix.training.evaluate import DomainScores, Predict, Subset, bind_weights, score_subsets
@@ -52,7 +52,7 @@ _START = "Train them from the same initial weights (one --seed), or use --how en
 _EQUAL = {
     **dict.fromkeys(("test_domains", "trial_seed", "holdout_fraction", "data", "standardize", "tail"), _SPLIT),
     **dict.fromkeys(("mean", "std", "interpolation", "views"), _SPLIT),
-    **dict.fromkeys(("backbone", "backbone_digest", "head", "input_shape", "frozen"), _NETWORK),
+    **dict.fromkeys(("backbone", "backbone_digest", "head", "input_shape", "frozen", *LORA[:3]), _NETWORK),
     "metric": _METRIC,
     **dict.fromkeys(("pretrained", "weights_digest", "seed", "warmup_head", "freeze"), _START),
 }

@@ -54,6 +54,7 @@ class Featurizer(nn.Module):
         self.input_shape = input_shape
         self.weights_matched = weights_matched
         self.normalises = normalisation is not None
+        self.base: frozenset[str] = frozenset()  # names of the tensors that adapters leave as they are (`lora`)
         if normalisation is not None:
             self.register_buffer("mean", torch.tensor(normalisation.mean).view(-1, 1, 1), persistent=False)
             self.register_buffer("std", torch.tensor(normalisation.std).view(-1, 1, 1), persistent=False)

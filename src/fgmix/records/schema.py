@@ -29,6 +29,7 @@ from fgmix.records.options import About, Option, check_names, check_options, opt
 GAIN = 0.005  # in validation accuracy over the last quarter of a run, from which on more steps may help
 LONGEST_ARM = 80  # characters
 LONGEST_NAME = 200  # bytes of the readable part of a run's name
+LORA = ("lora", "lora_targets", "lora_alpha", "lora_dropout")  # options of adapters
 
 Protocol = Literal["clean", "domainbed-2020", "domainbed-2024"]
 Averaging = Literal["swa", "swad", "none"]
@@ -53,6 +54,8 @@ Views = Annotated[int, Meta(ge=0, le=99)]
 Snapshots = Annotated[int, Meta(ge=0, le=10_000)]
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 Dropout = Annotated[float, Meta(ge=0, lt=1)]
+Rank = Annotated[int, Meta(ge=0, le=4096)]
+Scale = Annotated[float, Meta(ge=0, le=1e6)]
 Minutes = Annotated[float, Meta(ge=0)]
 Mean = Annotated[float, Meta(gt=-1e6, lt=1e6)]
 Deviation = Annotated[float, Meta(gt=0, lt=1e6)]
@@ -135,6 +138,16 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
     freeze: Annotated[
         Count | str, About("number of first sections (stages) not to train, or the last such module's name", "Network")
     ] = 0
+    lora: Annotated[
+        Rank, About("train adapters of this rank beside frozen linear layers; 0: all weights", "Network")
+    ] = 0
+    lora_targets: Annotated[
+        str, About("with --lora: layers, or modules with them, such as attn,mlp.fc1; default: all", "Network")
+    ] = ""
+    lora_alpha: Annotated[
+        Scale, About("with --lora: adapters are multiplied by this over the rank; 0 for the rank", "Network")
+    ] = 0.0
+    lora_dropout: Annotated[Dropout, About("with --lora: dropout on the inputs of adapters", "Network")] = 0.0
     warmup_head: Annotated[Warmup, About("steps that train the classifier alone before the first step", "Network")] = 0
     channels_last: Annotated[bool | None, About("channels-last memory layout of images", "Network")] = None
     frozen: Annotated[
@@ -448,7 +461,7 @@ def to_plain(value: Struct) -> dict[str, Any]:
             if not plain[name]:
                 del plain[name]  # so that records made before it do not change
     elif isinstance(value, RunSpec):
-        for name in ("tail", "backbone_digest", "augment", "augment_code", "window"):
+        for name in ("tail", "backbone_digest", "augment", "augment_code", "window", *LORA):
             if not plain.get(name, True):
                 del plain[name]  # so that names of runs made before it do not change
     return plain

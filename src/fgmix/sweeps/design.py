@@ -196,7 +196,8 @@ class Sweep:
     ) -> RunSpec:
         # With a frozen backbone, the network for features is trained, whatever the backbone.
         frozen = self.common.get("frozen")
-        kind, backbone = ("features", None) if frozen else (data.kind, self.common.get("backbone"))
+        kind = "features" if frozen else data.kind
+        backbone = None if frozen or self.common.get("lora") else self.common.get("backbone")  # as in `resolve`
         sample = sample_hparams(algorithm, data.name, kind, hparams_seed, trial_seed, self.space, backbone)
         accepted = get(algorithm).Config.names()
         fixed = {name: value for name, value in {**self.settings, **point}.items() if name in accepted}

@@ -16,6 +16,7 @@ from torch.optim.swa_utils import get_swa_multi_avg_fn
 
 from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError, bad_value
+from fgmix.networks.lora import list_base
 
 # One call for all tensors: on a GPU, a launch per tensor would take longer than the computation. On one core of a CPU
 # it takes 8.1 ms for ResNet-50, and 8.6 ms with a call per tensor.
@@ -23,7 +24,8 @@ _add_to_means = get_swa_multi_avg_fn()
 
 
 def get_predictor_tensors(algorithm: Algorithm) -> dict[str, Tensor]:
-    """Return parameters and buffers of the featurizer and the classifier, on which a prediction depends."""
+    """Return parameters and buffers of the featurizer and the classifier, on which a prediction depends; of a network
+    with adapters without the base, which is the same in all steps."""
     return PredictorTensors(algorithm).get()
 
 
@@ -37,7 +39,10 @@ class PredictorTensors:
         self.places: list[tuple[str, nn.Module, str]] = []
         for part in ("featurizer", "classifier"):
             root: nn.Module = getattr(algorithm, part)
+            base = list_base(root)
             for name in [*dict(root.named_parameters()), *dict(root.named_buffers())]:
+                if name in base:
+                    continue
                 path, _, attribute = name.rpartition(".")
                 self.places.append((f"{part}.{name}", root.get_submodule(path), attribute))
 

@@ -105,8 +105,9 @@ class OpenedRun:
                 f"with {option}."
             )
         run = self.prepared
-        # Pre-trained weights are not loaded: every weight comes from the file.
-        algorithm = new_algorithm(run.spec, len(run.dataset.classes), len(run.sources), blank=True)
+        # Pre-trained weights are loaded only below adapters: else every weight comes from the file.
+        blank = not run.spec.lora
+        algorithm = new_algorithm(run.spec, len(run.dataset.classes), len(run.sources), blank=blank)
         model_only = self.files.is_snapshot(path) or run.spec.keep == "best"
         try:
             load_weights(path, algorithm, model_only=model_only)

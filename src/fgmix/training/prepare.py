@@ -21,6 +21,7 @@ from fgmix.data.standardisation import Standardisation, fit_standardisation, sta
 from fgmix.data.transforms import transform_dataset
 from fgmix.errors import UserError, bad_value
 from fgmix.networks import Featurizer, build_classifier, build_featurizer
+from fgmix.networks.lora import add_adapters
 from fgmix.networks.parts import Front, split_network
 from fgmix.networks.preprocessing import Normalisation
 from fgmix.networks.registry import check_backbone, find_backbone
@@ -198,7 +199,7 @@ def _build_backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_b
         check_backbone(spec.backbone, spec.backbone_digest)
     # Images in arrays are not resized: the network normalises them.
     within = Normalisation(spec.mean, spec.std) if spec.mean and not spec.interpolation else None
-    return build_featurizer(
+    featurizer = build_featurizer(
         spec.backbone,
         spec.input_shape,
         pretrained=spec.pretrained and not blank,
@@ -209,6 +210,9 @@ def _build_backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_b
         channels_last=spec.channels_last,
         normalisation=within,
     )
+    if spec.lora:
+        add_adapters(featurizer, spec.lora, spec.lora_targets, spec.lora_alpha, spec.lora_dropout)
+    return featurizer
 
 
 def build_average(spec: ResolvedSpec, algorithm: Algorithm) -> WeightAverage | None:

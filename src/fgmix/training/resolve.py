@@ -29,7 +29,7 @@ from fgmix.networks.registry import digest_backbone, find_backbone
 from fgmix.records.files import read_bytes
 from fgmix.records.options import options_of
 from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
-from fgmix.records.schema import Precision, ResolvedSpec, RunSpec
+from fgmix.records.schema import LORA, Precision, ResolvedSpec, RunSpec
 
 LARGEST = 10.0  # value of an image up to which it counts as scaled: normalised images reach about 3
 
@@ -50,7 +50,8 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         default_steps, eval_every = rules.longer.get(dataset.name, (rules.steps, eval_every))
     steps = spec.steps or default_steps
     network = _resolve_network(spec, dataset, rules, base)
-    backbone = None if spec.frozen else spec.backbone
+    # Adapters have ten times the rate of a transformer's own weights, which is the usual one.
+    backbone = None if spec.frozen or spec.lora else spec.backbone
     kind = "features" if spec.frozen else dataset.kind
     defaults = _list_defaults(algorithm, spec.protocol, dataset.name, kind, base, backbone)
     usual = defaults.pop("batch_size")
@@ -71,6 +72,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
         "standardize": standardize,
         "window": dataset.window,
+        "lora_alpha": spec.lora_alpha or float(spec.lora),
         **_resolve_augment(spec, dataset),
         "tail": TAIL if standardize and kind == "features" else 0.0,
         **network,
@@ -165,6 +167,12 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
         if spec.frozen and getattr(spec, name):
             hint = "Drop one of the two."
             raise bad_value(name, "0 with --frozen, whose backbone does not train at all", getattr(spec, name), hint)
+    for name in ("frozen", "freeze"):
+        if spec.lora and getattr(spec, name):
+            raise bad_value("lora", f"0 with --{name}", spec.lora, "Adapters leave the backbone as it is: drop one.")
+    for name in LORA:
+        if not spec.lora and getattr(spec, name):
+            raise bad_value(name, "left out without --lora RANK", getattr(spec, name))
     shape = dataset.input_shape
     if spec.image_size and (len(shape) != 3 or shape[-1] != spec.image_size):
         hint = "Only images in files are resized: drop it."
@@ -247,7 +255,7 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
         "backbone": tagged if pretrained or registered else name.partition(".")[0],
         "backbone_digest": digest_backbone(name),
         "pretrained": pretrained,
-        "freeze_bn": frozen if spec.freeze_bn is None else spec.freeze_bn,
+        "freeze_bn": (frozen if spec.freeze_bn is None else spec.freeze_bn) or spec.lora > 0,
         "weights_digest": "",  # of weights from a hub
     }
     if spec.weights:

@@ -84,6 +84,8 @@ def resume(
             if average:
                 average.load_state_dict(checkpoint["average"])
             state = TrainingState(**progress)
+        except UserError:  # of adapters on another backbone
+            raise
         except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise UserError(
                 f"Expected this run's checkpoint at {path}. Found one of another run ({type(error).__name__}). Delete "
