@@ -153,6 +153,7 @@ def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeyp
         lora_targets="attn,fc1",
         lora_alpha=8.0,
         lora_dropout=0.1,
+        window="0:100",
         frozen=True,
         views=2,
     )
