@@ -28,8 +28,8 @@ def check(
 ) -> None:
     """Count images by domain and class, and find unreadable files.
 
-    Duplicates and missing classes are reported, too. Exits with 1 if a file cannot be decoded, or if decoded
-    images were damaged.
+    Duplicates, near-duplicates and missing classes are reported, too. Exits with 1 if a file cannot be decoded, or if
+    decoded images were damaged.
 
     Example: fgmix data check scans
     """

@@ -15,10 +15,16 @@ from fgmix.data.folders import ImageFile, class_notes, describe_shared_groups, s
 from fgmix.data.image_cache import READERS, open_all
 from fgmix.data.images import Change, Unreadable, change_notes, inspect_file, quiet_decoding, try_decode
 from fgmix.data.loading import in_order
+from fgmix.data.near_duplicates import MOST, Floats, describe_image, find_pairs
 from fgmix.data.registry import LoadOptions
 from fgmix.data.windows import choose_window
 from fgmix.progress import Progress
 
+Pairs = tuple[tuple[Path, Path], ...]  # of files
+
+EXAMPLES = 3  # near-duplicates that are named
+ACROSS = "A model tested on one has seen the other: name the objects in the column `group` of a manifest."
+WITHIN = "Both may be in different parts of the split: name the objects in the column `group` of a manifest."
 TINY = 5  # a class with fewer images in a domain is reported: a holdout part of 20 % may have none of it
 
 
@@ -32,6 +38,9 @@ class FolderReport:
     notes: tuple[str, ...]  # what is left out, classes that domains lack, images that decoding changes
     unreadable: tuple[tuple[Path, str], ...]  # files that cannot be decoded, each with the reason
     duplicates: tuple[tuple[Path, ...], ...]  # files with identical content in more than one domain
+    # pairs of other images that are near-duplicates: in different domains, and in one; the most similar first
+    near_across: Pairs
+    near_within: Pairs
     tiny: tuple[tuple[str, str, int], ...]  # (domain, class, number) with 1 to 4 images
     sizes: tuple[tuple[int, int], ...]  # (width, height) of every readable image, sorted by their areas
     groups: dict[str, int]  # number of groups of readable images by domain; empty without groups
@@ -39,7 +48,7 @@ class FolderReport:
     @property
     def clean(self) -> bool:
         """Whether no problem was found."""
-        return not (self.notes or self.unreadable or self.duplicates or self.tiny)
+        return not (self.notes or self.unreadable or self.duplicates or self.near_across or self.near_within or self.tiny)
 
     def lines(self) -> list[str]:
         """Write the report as lines of text."""
@@ -54,9 +63,17 @@ class FolderReport:
             *self.notes,
             *(f"Cannot be decoded: {path} ({reason})" for path, reason in self.unreadable),
             *("The same image in several domains: " + ", ".join(map(self._name, group)) for group in self.duplicates),
+            *self._describe_near("in several domains", self.near_across, ACROSS),
+            *self._describe_near("within a domain", self.near_within, WITHIN),
             *(f"Few images of class {label!r} in domain {domain!r}: {n}" for domain, label, n in self.tiny),
             *(["No problems found."] if self.clean else []),
         ]
+
+    def _describe_near(self, where: str, pairs: Pairs, meaning: str) -> list[str]:
+        if not pairs:
+            return []
+        examples = "; ".join(" and ".join(map(self._name, pair)) for pair in pairs[:EXAMPLES])
+        return [f"Near-duplicates {where}: {len(pairs)} pair{"s" if len(pairs) > 1 else ""}, such as {examples}. {meaning}"]
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
@@ -82,16 +99,18 @@ class _Decoded:
     digest: bytes
     size: tuple[int, int]
     changes: Change
+    low: Floats | None  # its low frequencies; None if it is not compared with others
 
 
 def check_images(path: Path, *, progress: bool = True) -> FolderReport:
     """Decode every image of a folder or manifest and report problems; UserError unless there are two domains."""
     scan = scan_images(path)
     window = choose_window(scan.by_domain().values())
+    every = -(-len(scan.files) // MOST)
     decoded: list[_Decoded] = []
     unreadable: list[tuple[Path, str]] = []
     with quiet_decoding(), Progress("check images", len(scan.files), "images", show=progress) as bar:
-        for file, outcome in zip(scan.files, in_order(partial(_decode, window), scan.files, READERS)):
+        for file, outcome in zip(scan.files, in_order(partial(_decode, window, every), enumerate(scan.files), READERS)):
             if isinstance(outcome, Unreadable):
                 unreadable.append((file.path, outcome.reason))
             else:
@@ -102,6 +121,7 @@ def check_images(path: Path, *, progress: bool = True) -> FolderReport:
     for each in decoded:
         counts[each.file.domain][each.file.label] += 1
     groups = _collect_groups(decoded)
+    across, within = _find_near_duplicates(decoded)
     present = {domain: [label for label, n in row.items() if n] for domain, row in counts.items()}
     return FolderReport(
         path=path,
@@ -115,6 +135,8 @@ def check_images(path: Path, *, progress: bool = True) -> FolderReport:
         ),
         unreadable=tuple(unreadable),
         duplicates=_duplicates(decoded),
+        near_across=across,
+        near_within=within,
         tiny=tuple((d, c, n) for d, row in counts.items() for c, n in row.items() if 0 < n < TINY),
         sizes=tuple(sorted((each.size for each in decoded), key=math.prod)),
         groups={domain: len(names) for domain, names in groups.items()},
@@ -144,11 +166,13 @@ def _note_groups(groups: Mapping[str, Collection[str]]) -> list[str]:
     ]
 
 
-def _decode(window: str, file: ImageFile) -> _Decoded | Unreadable:
+def _decode(window: str, every: int, numbered: tuple[int, ImageFile]) -> _Decoded | Unreadable:
+    number, file = numbered
     picture = try_decode(file.path, window=window)
     if isinstance(picture, Unreadable):
         return picture
-    return _Decoded(file, inspect_file(file.path)[0], picture.image.size, picture.changes)
+    low = None if number % every else describe_image(picture.image)
+    return _Decoded(file, inspect_file(file.path)[0], picture.image.size, picture.changes, low)
 
 
 def _duplicates(decoded: Sequence[_Decoded]) -> tuple[tuple[Path, ...], ...]:
@@ -158,6 +182,20 @@ def _duplicates(decoded: Sequence[_Decoded]) -> tuple[tuple[Path, ...], ...]:
     return tuple(
         tuple(file.path for file in group) for group in groups.values() if len({file.domain for file in group}) > 1
     )
+
+
+def _find_near_duplicates(decoded: Sequence[_Decoded]) -> tuple[Pairs, Pairs]:
+    """Find pairs across domains and within them, without the identical files that `_duplicates` finds."""
+    compared = [(each, each.low) for each in decoded if each.low is not None]
+    low = np.array([low for _, low in compared], dtype=np.float32)
+    across, within = [], []
+    for i, j, _ in find_pairs(low):
+        (one, _), (other, _) = compared[i], compared[j]
+        if one.file.domain == other.file.domain:
+            within.append((one.file.path, other.file.path))
+        elif one.digest != other.digest:
+            across.append((one.file.path, other.file.path))
+    return tuple(across), tuple(within)
 
 
 @dataclass(frozen=True)
