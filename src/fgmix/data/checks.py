@@ -48,7 +48,9 @@ class FolderReport:
     @property
     def clean(self) -> bool:
         """Whether no problem was found."""
-        return not (self.notes or self.unreadable or self.duplicates or self.near_across or self.near_within or self.tiny)
+        return not (
+            self.notes or self.unreadable or self.duplicates or self.near_across or self.near_within or self.tiny
+        )
 
     def lines(self) -> list[str]:
         """Write the report as lines of text."""
@@ -73,7 +75,9 @@ class FolderReport:
         if not pairs:
             return []
         examples = "; ".join(" and ".join(map(self._name, pair)) for pair in pairs[:EXAMPLES])
-        return [f"Near-duplicates {where}: {len(pairs)} pair{"s" if len(pairs) > 1 else ""}, such as {examples}. {meaning}"]
+        return [
+            f"Near-duplicates {where}: {len(pairs)} pair{'s' if len(pairs) > 1 else ''}, such as {examples}. {meaning}"
+        ]
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
