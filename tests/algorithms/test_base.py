@@ -16,7 +16,7 @@ from torch.optim import Adam
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, BaseConfig, Batches
-from fgmix.algorithms._base import DenseAdam
+from fgmix.algorithms._optimizer import DenseAdam
 from fgmix.algorithms.sam import SAM
 from fgmix.errors import UserError
 

@@ -33,7 +33,7 @@ def test_closed_form_of_one_weight(through_sigmoid: bool, slope: float) -> None:
         f = w["theta"] * (lam * 2 + (1 - lam) * 0)
         return lam * (f - 2) ** 2 / 2 + (1 - lam) * (f - 1) ** 2 / 2
 
-    validation, derivative = look_ahead_gradient(L_mix, lambda w: (w["theta"] - 1) ** 2 / 2, theta, raw, 0.1)
+    validation, derivative = look_ahead_gradient(L_mix, lambda w: (w["theta"] - 1) ** 2 / 2, theta, raw, {"theta": 0.1})
     assert validation.item() == pytest.approx(0.85**2 / 2)
     assert derivative.item() == pytest.approx(slope)
 

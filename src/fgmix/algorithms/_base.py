@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam, Optimizer
+from torch.optim import Adam, AdamW, Optimizer
 
 from fgmix.algorithms._config import BaseConfig, Searched
+from fgmix.algorithms._optimizer import (
+    Rated,
+    build_optimizer,
+    compute_factor,
+    group_parameters,
+    rate_network,
+    rate_others,
+    set_rates,
+)
 from fgmix.errors import UserError, bad_value
 
 Batches = list[tuple[Tensor, Tensor]]
@@ -35,24 +44,7 @@ FAMILIES = {
 }
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-_MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # the parts of Adam's state of a parameter
-
-
-class DenseAdam(Adam):
-    """Fused Adam for weights and gradients of any memory layout, with the same results as `torch.optim.Adam`.
-
-    Torch's fused step on CPU reads a gradient as flat memory: one whose layout differs from its weight's would silently
-    update the wrong entries. Such gradients are converted first.
-    """
-
-    def __init__(self, parameters: Iterable[nn.Parameter], **settings: Any) -> None:
-        super().__init__(parameters, fused=True, **settings)
-
-    def step(self, closure: Any = None) -> Any:
-        for p in (p for group in self.param_groups for p in group["params"]):
-            if p.grad is not None and p.grad.stride() != p.stride():
-                p.grad = torch.empty_like(p).copy_(p.grad)
-        return super().step(closure)
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # the parts of the state of a parameter in Adam and AdamW
 
 
 class Algorithm(nn.Module):
@@ -91,7 +83,7 @@ class Algorithm(nn.Module):
     needs_indices: ClassVar[bool] = False  # True: each batch (x, y) has `indices`, those of its samples in their domain
     at_work: ClassVar[Mapping[str, Any]] = {}  # settings with which every part is active from the first step
     delayed: ClassVar[Mapping[str, str]] = {}  # parts that start later, by the setting that gives the step
-    restarts: ClassVar[tuple[str, ...]] = ()  # settings that give the step at which Adam is reset; see `restart_adam`
+    restarts: ClassVar[tuple[str, ...]] = ()  # settings that give the step of a reset; see `restart_optimizer`
     forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of costlier variants by name, timed and tested too
     wrappable: ClassVar[bool] = True  # whether SAM and SAGM may replace `Algorithm.update`; see `__init_subclass__`
     Config: ClassVar[type[BaseConfig]] = BaseConfig
@@ -116,13 +108,15 @@ class Algorithm(nn.Module):
         self.n_domains = n_domains
         self.config = config
         self.updates = 0  # steps done; saved with the optimisers
-        self.optimizer: Optimizer = self.adam()
+        self.optimizer: Optimizer = self.build_model_optimizer()
 
     def step(self, batches: Batches) -> dict[str, Tensor]:
         """Take one optimisation step on `batches[i]` = (x, y) of source domain i; return detached scalars."""
         self._check_batches(batches)
         if self.updates in [getattr(self.config, setting) for setting in self.restarts]:
-            self.restart_adam()
+            self.restart_optimizer()
+        if self.config.schedule != "constant" or self.config.lr_warmup:
+            set_rates(self.optimizers().values(), self.lr_factor)
         with _uncached_autocast():
             metrics = self.update(batches)
         check_metrics(metrics)
@@ -226,15 +220,59 @@ class Algorithm(nn.Module):
         """Whether a batch-norm layer of g normalises by the statistics of the batch."""
         return any(m.training for m in self.featurizer.modules() if isinstance(m, BATCH_NORMS))
 
-    def adam(self, parameters: Iterable[nn.Parameter] | None = None, **settings: Any) -> DenseAdam:
-        """Build Adam for `parameters`, by default those of g and h; `settings` such as lr override the config's."""
-        if parameters is None:
-            parameters = [*self.featurizer.parameters(), *self.classifier.parameters()]
-        return DenseAdam(parameters, **{"lr": self.config.lr, "weight_decay": self.config.weight_decay, **settings})
+    def build_model_optimizer(
+        self,
+        featurizers: Sequence[nn.Module] | None = None,
+        heads: Sequence[nn.Module] | None = None,
+        *,
+        lr: float | None = None,
+        betas: tuple[float, float] | None = None,
+    ) -> Optimizer:
+        """Build the recipe's optimiser for g and h, or for the networks that a method trains in their place.
 
-    def restart_adam(self) -> None:
-        """Reset Adam where a penalty sets in and the magnitude of the gradients changes."""
-        self.optimizer = self.adam(lr=getattr(self.config, "lr_after", self.config.lr))
+        `lr` overrides the config's, and scales that of the head. `betas` are the method's own, of Adam and AdamW.
+        """
+        config, lr = self.config, self.config.lr if lr is None else lr
+        featurizers = (self.featurizer,) if featurizers is None else featurizers
+        heads = (self.classifier,) if heads is None else heads
+        head_lr = lr if config.head_lr is None else config.head_lr * (lr / config.lr)
+        of_featurizers = [each for g in featurizers for each in rate_network(g, config, lr)]
+        of_heads = [p for h in heads for p in h.parameters()]
+        rated = [*of_featurizers, *rate_others(of_heads, config, head_lr, config.weight_decay)]
+        return build_optimizer(rated, config, betas)
+
+    def build_optimizer(
+        self,
+        parameters: Iterable[nn.Parameter],
+        *,
+        lr: float | None = None,
+        weight_decay: float | None = None,
+        betas: tuple[float, float] | None = None,
+    ) -> Optimizer:
+        """Build the recipe's optimiser for other parameters than those of g and h, such as a discriminator's."""
+        return build_optimizer(self._rate(parameters, lr, weight_decay), self.config, betas)
+
+    def add_parameters(
+        self, parameters: Iterable[nn.Parameter], *, lr: float | None = None, weight_decay: float | None = None
+    ) -> None:
+        """Train further parameters with the optimiser of g and h; they are clipped on their own."""
+        network = len(self.optimizer.param_groups)
+        for group in group_parameters(self._rate(parameters, lr, weight_decay), self.config, network):
+            self.optimizer.add_param_group(group)
+
+    def _rate(self, parameters: Iterable[nn.Parameter], lr: float | None, decay: float | None) -> Iterator[Rated]:
+        config = self.config
+        rate, decay = config.lr if lr is None else lr, config.weight_decay if decay is None else decay
+        return rate_others(parameters, config, rate, decay)
+
+    @property
+    def lr_factor(self) -> float:
+        """What the schedule multiplies learning rates by in this step."""
+        return compute_factor(self.config, self.updates)
+
+    def restart_optimizer(self) -> None:
+        """Reset the optimiser where a penalty sets in and the magnitude of the gradients changes."""
+        self.optimizer = self.build_model_optimizer(lr=getattr(self.config, "lr_after", self.config.lr))
 
     @property
     def code_size(self) -> int:
@@ -308,7 +346,7 @@ def check_moments(optimizer: Optimizer) -> None:
     `load_state_dict` accepts any state: a file that was edited would fail in the next step.
     """
     names = {frozenset(state) for state in optimizer.state.values() if state}
-    if len(names) > 1 or (isinstance(optimizer, torch.optim.Adam) and names - {frozenset(_MOMENTS)}):
+    if len(names) > 1 or (isinstance(optimizer, Adam | AdamW) and names - {frozenset(_MOMENTS)}):
         raise ValueError("parameters have different parts of the optimiser's state")
     for parameter, state in optimizer.state.items():
         for value in state.values():

@@ -66,10 +66,10 @@ class ADRMX(Algorithm):
         self.domain_head = build_classifier("mlp", d, n_domains)  # h'
         self.invariant_head = build_classifier("mlp", d, C)  # h''
         self.discriminator = build_discriminator(d, n_domains, config.mlp_width, config.mlp_depth)
-        model = (featurizer, self.domain_featurizer, self.classifier, self.invariant_head, self.domain_head)
-        betas = (config.beta1, 0.9)
-        self.optimizer = self.adam([p for part in model for p in part.parameters()], betas=betas)
-        self.discriminator_optimizer = self.adam(self.discriminator.parameters(), betas=betas)
+        featurizers = (featurizer, self.domain_featurizer)
+        heads, betas = (self.classifier, self.invariant_head, self.domain_head), (config.beta1, 0.9)
+        self.optimizer = self.build_model_optimizer(featurizers, heads, betas=betas)
+        self.discriminator_optimizer = self.build_optimizer(self.discriminator.parameters(), betas=betas)
 
     @classmethod
     def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:  # noqa: ARG003 (the same for all)

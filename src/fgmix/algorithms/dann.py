@@ -54,7 +54,7 @@ class DomainAdversarial(Algorithm):
         self.discriminator = build_discriminator(
             self.code_size, n_domains, config.mlp_width, config.mlp_depth, config.mlp_dropout
         )
-        self.optimizer = self.adam(betas=(config.beta1, 0.9))
+        self.optimizer = self.build_model_optimizer(betas=(config.beta1, 0.9))
 
     @classmethod
     def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:  # noqa: ARG003 (the same for all)
@@ -70,10 +70,10 @@ class DomainAdversarial(Algorithm):
     def first_base_step(cls, config: Config) -> int:  # type: ignore[override]  # its own Config
         return config.d_steps - 1
 
-    def adversary_adam(self, *modules: nn.Module) -> Optimizer:
-        """Build Adam for the discriminator and what belongs to it."""
+    def build_adversary_optimizer(self, *modules: nn.Module) -> Optimizer:
+        """Build the optimiser of the discriminator and what belongs to it."""
         config = self.config
-        return self.adam(
+        return self.build_optimizer(
             [p for module in modules for p in module.parameters()],
             lr=config.lr if config.lr_d is None else config.lr_d,
             weight_decay=config.weight_decay_d,
@@ -139,7 +139,7 @@ class DANN(DomainAdversarial):
         self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: DomainAdversarial.Config
     ) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
-        self.adversary_optimizer = self.adversary_adam(self.discriminator)
+        self.adversary_optimizer = self.build_adversary_optimizer(self.discriminator)
 
 
 @register("cdann")
@@ -169,7 +169,7 @@ class CDANN(DomainAdversarial):
     ) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
         self.class_embeddings = nn.Embedding(self.n_classes, self.code_size)  # u
-        self.adversary_optimizer = self.adversary_adam(self.discriminator, self.class_embeddings)
+        self.adversary_optimizer = self.build_adversary_optimizer(self.discriminator, self.class_embeddings)
 
     def discriminator_input(self, z: Tensor, y: Tensor) -> Tensor:
         v: Tensor = z + self.class_embeddings(y)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, relu
 
-from fgmix.algorithms._base import Algorithm, Batches, DenseAdam, batch_of, descend
+from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
 from fgmix.algorithms._config import BaseConfig, setting
 from fgmix.algorithms._registry import register
 from fgmix.errors import UserError
@@ -97,8 +97,10 @@ class DDG(Algorithm):
         self.snapshot_generator = copy.deepcopy(self.generator).requires_grad_(False)
         self.register_buffer("w", torch.tensor(0.5))
         lr = config.lr_generator
-        self.optimizer_generator = DenseAdam(self.generator.parameters(), lr=lr, betas=(0.0, 0.999), weight_decay=5e-4)
-        self.optimizer_D = DenseAdam(self.D.parameters(), lr=lr)
+        self.optimizer_generator = self.build_optimizer(
+            self.generator.parameters(), lr=lr, weight_decay=5e-4, betas=(0.0, 0.999)
+        )
+        self.optimizer_D = self.build_optimizer(self.D.parameters(), lr=lr, weight_decay=0.0)
 
     @classmethod
     def first_base_step(cls, config: Config) -> int:  # type: ignore[override]  # its own Config
@@ -188,7 +190,7 @@ class DDG(Algorithm):
         progress = self.updates / self.stage0_steps
         lr = self.config.lr_generator * 0.1 ** ((progress >= 0.6) + (progress >= 0.9))
         for group in (*self.optimizer_D.param_groups, *self.optimizer_generator.param_groups):
-            group["lr"] = lr
+            group["lr"] = lr * self.lr_factor
 
     # Stage 1
 
@@ -197,7 +199,8 @@ class DDG(Algorithm):
         self.snapshot_E_s.load_state_dict(self.featurizer.state_dict())
         self.snapshot_generator.load_state_dict(self.generator.state_dict())
         self.optimizer_generator.state.clear()
-        self.optimizer_generator.param_groups[0]["lr"] = self.config.lr_generator
+        for group in self.optimizer_generator.param_groups:
+            group["lr"] = self.config.lr_generator * self.lr_factor
 
     def update_model(self, x: Tensor, y: Tensor, pair: Tensor, positive: Tensor) -> dict[str, Tensor]:
         """Take one step of w, then one of h, E_s, E_v and Dec; `pair` and its `positive` index the batch x, y."""

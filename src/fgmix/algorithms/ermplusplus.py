@@ -49,9 +49,9 @@ class ERMPlusPlus(Algorithm):
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
         self.trained = nn.Sequential(copy.deepcopy(featurizer), copy.deepcopy(classifier))  # w
-        self.optimizer = self.adam(self.trained.parameters())
-        rate = config.lr if config.linear_lr is None else config.linear_lr
-        self.linear_optimizer = self.adam(self.trained[1].parameters(), lr=rate)
+        self.optimizer = self.build_model_optimizer([self.trained[0]], [self.trained[1]])
+        rate = config.linear_lr or config.head_lr or config.lr
+        self.linear_optimizer = self.build_optimizer(self.trained[1].parameters(), lr=rate)
 
     @classmethod
     def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:  # noqa: ARG003 (the same for all)

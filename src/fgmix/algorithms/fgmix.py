@@ -110,9 +110,7 @@ class LatentMixing(Algorithm):
                 self.mixer = FGMix(self.code_size, classifier, **{**settings, **self.parts})
         if self.mixer is not None and isinstance(config, FlatnessConfig):
             # A parameter group, not a second optimiser, which would cost half a millisecond per step.
-            self.optimizer.add_param_group(
-                {"params": list(self.mixer.parameters()), "lr": config.eta2, "weight_decay": 0.0}
-            )
+            self.add_parameters(self.mixer.parameters(), lr=config.eta2, weight_decay=0.0)
 
     @classmethod
     def domains_per_class(cls, config: MixingConfig, n_domains: int) -> int:  # type: ignore[override]

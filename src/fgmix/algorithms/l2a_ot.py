@@ -6,8 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, l1_loss
+from torch.optim import Optimizer
 
-from fgmix.algorithms._base import Algorithm, Batches, DenseAdam, batch_of, descend, domains_of
+from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend, domains_of
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register
 from fgmix.functional.transport import energy_distance, transport_cost
@@ -85,9 +86,9 @@ class L2AOT(Algorithm):
         self.G = Generator(channels, 2 * n_domains, config.width)
         self.D = self._critic(channels, n_domains)
         self.C = self._critic(channels, self.n_classes)
-        self.optimizer_G = _adam(self.G, config.lr_generator)
-        self.optimizer_D = _adam(self.D, config.lr_critics)
-        self.optimizer_C = _adam(self.C, config.lr_critics)
+        self.optimizer_G = self._optimise(self.G, config.lr_generator)
+        self.optimizer_D = self._optimise(self.D, config.lr_critics)
+        self.optimizer_C = self._optimise(self.C, config.lr_critics)
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         self.range.observe(batch_of(batches)[0])
@@ -175,6 +176,5 @@ class L2AOT(Algorithm):
             return Critic(copy.deepcopy(self.featurizer), self.code_size, n_outputs)
         return Critic(SmallCNN(channels), SmallCNN.out_features, n_outputs)
 
-
-def _adam(module: nn.Module, lr: float) -> DenseAdam:
-    return DenseAdam(module.parameters(), lr=lr, betas=(0.5, 0.999))
+    def _optimise(self, module: nn.Module, lr: float) -> Optimizer:
+        return self.build_optimizer(module.parameters(), lr=lr, weight_decay=0.0, betas=(0.5, 0.999))

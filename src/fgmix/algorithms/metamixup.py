@@ -1,6 +1,6 @@
 """The method MetaMixup."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
@@ -86,7 +86,9 @@ class MetaMixup(Algorithm):
         def L_val(w: Weights) -> Tensor:
             return cross_entropy(network(w)(x_val), y_val)
 
-        return look_ahead_gradient(L_mix, L_val, moving, self.lam, self.config.lr)
+        rates = {id(p): group["lr"] for group in self.optimizer.param_groups for p in group["params"]}
+        eta = {name: rates[id(p)] for name, p in moving.items()}
+        return look_ahead_gradient(L_mix, L_val, moving, self.lam, eta)
 
     def look_ahead_weights(self) -> tuple[Weights, Weights]:
         """Return weights that the virtual step updates, and all others as constants.
@@ -105,21 +107,22 @@ def look_ahead_gradient(
     L_val: Callable[[Weights], Tensor],
     weights: Weights,
     lam: Tensor,
-    eta: float,
+    eta: Mapping[str, float],
 ) -> tuple[Tensor, Tensor]:
     """Compute L_val(w'(λ)) and dL_val(w'(λ))/dλ = −η·∇L_val(w')·∂_λ∇_w L_mix(w, λ), with w'(λ) = w − η·∇_w L_mix(w, λ).
 
-    L_mix(w, λ) is the loss of the virtual step, and L_val(w) the loss that λ, which requires a gradient, should reduce.
+    L_mix(w, λ) is the loss of the virtual step, L_val(w) the loss that λ, which requires a gradient, should reduce. η
+    is the learning rate of each weight, by name.
 
     >>> phi, lam = {"phi": torch.tensor(0.0, requires_grad=True)}, torch.tensor(2.0, requires_grad=True)
-    >>> _, slope = look_ahead_gradient(lambda w, l: l * w["phi"], lambda w: 3 * w["phi"], phi, lam, eta=0.1)
+    >>> _, slope = look_ahead_gradient(lambda w, l: l * w["phi"], lambda w: 3 * w["phi"], phi, lam, eta={"phi": 0.1})
     >>> round(float(slope), 6)  # φ' = −0.1·λ
     -0.3
     """
     gradients = torch.autograd.grad(
         L_mix(weights, lam), list(weights.values()), create_graph=True, allow_unused=True, materialize_grads=True
     )
-    ahead = {name: w - eta * g for (name, w), g in zip(weights.items(), gradients)}
+    ahead = {name: w - eta[name] * g for (name, w), g in zip(weights.items(), gradients)}
     validation = L_val(ahead)
     (derivative,) = torch.autograd.grad(validation, lam)
     return validation, derivative

@@ -53,7 +53,7 @@ class MIRO(Algorithm):
         self.initial = copy.deepcopy(featurizer).requires_grad_(False).eval()
         self.places = tuple(sections(featurizer))
         self.b = nn.ParameterList(_variances(self.initial, self.places, self.code_size))
-        self.optimizer.add_param_group({"params": list(self.b), "lr": config.lr * config.lr_mult})
+        self.add_parameters(self.b, lr=config.lr * config.lr_mult)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)

@@ -26,8 +26,8 @@ class MLDG(Algorithm):
         g_i = ∂L_i(θ)/∂θ,    θ_i = θ − α g_i / (|g_i| + ε),    g_j = ∂L_j(θ_i)/∂θ_i,      ∇ = 1/k Σ_(i,j) (g_i + β g_j)
 
     θ are all parameters, L_e is the cross-entropy of domain e, and the division is elementwise. θ_i is the result
-    of the first step of a new Adam with the model's learning rate α: its bias-corrected moments are g_i and g_i². First
-    order: g_j ignores the dependence of θ_i on θ.
+    of the first step of a new Adam with the model's learning rate α: its bias-corrected moments are g_i and g_i². With
+    another `optimizer` it is the first step of that one. First order: g_j ignores the dependence of θ_i on θ.
 
     Li et al., "Learning to Generalize: Meta-Learning for Domain Generalization", 2018,
     https://arxiv.org/abs/1710.03463. Variant: DomainBed's.
@@ -60,7 +60,7 @@ class MLDG(Algorithm):
         for i, j in meta_pairs(k, self.config.meta_test):
             (x_i, y_i), (x_j, y_j) = cut_pair(batches[i], batches[j])
             L_i, g_i = self.risk_and_gradient(theta, x_i, y_i)
-            theta_i = dict(zip(theta, self.adam_step(list(theta.values()), g_i)))
+            theta_i = dict(zip(theta, self.take_first_step(list(theta.values()), g_i)))
             L_j, g_j = self.risk_and_gradient(theta_i, x_j, y_j)
             for sum_p, g_i_p, g_j_p in zip(total, g_i, g_j, strict=True):
                 sum_p.add_(g_i_p, alpha=1 / k).add_(g_j_p, alpha=beta / k)
@@ -74,11 +74,22 @@ class MLDG(Algorithm):
         return L.detach(), torch.autograd.grad(L, list(theta.values()), materialize_grads=True)
 
     @torch.no_grad()
-    def adam_step(self, theta: list[Tensor], g: Sequence[Tensor]) -> list[Tensor]:
-        """Take the first step of a new Adam: θ − α g / (|g| + ε), with weight decay added to the gradient g first."""
-        g = [g_p.add(p, alpha=self.config.weight_decay) for g_p, p in zip(g, theta, strict=True)]
-        moved = [p.addcdiv(g_p, g_p.abs().add_(EPS), value=-self.config.lr) for g_p, p in zip(g, theta)]
-        return [p.requires_grad_() for p in moved]
+    def take_first_step(self, theta: list[Tensor], g: Sequence[Tensor]) -> list[Tensor]:
+        """Take the first step of a new optimiser of the recipe, with the learning rates and weight decays of the model.
+
+        With Adam it is θ − α g / (|g| + ε), with weight decay added to the gradient g first.
+        """
+        groups = {id(p): group for group in self.optimizer.param_groups for p in group["params"]}
+        return [self._move(p, g_p, **groups[id(p)]).requires_grad_() for p, g_p in zip(theta, g, strict=True)]
+
+    def _move(self, p: Tensor, g_p: Tensor, *, lr: float, weight_decay: float, **_: object) -> Tensor:
+        if self.config.optimizer == "adamw":
+            p = p * (1 - lr * weight_decay)
+        else:
+            g_p = g_p.add(p, alpha=weight_decay)
+        if self.config.optimizer == "sgd":
+            return p.add(g_p, alpha=-lr)
+        return p.addcdiv(g_p, g_p.abs().add_(EPS), value=-lr)
 
 
 def meta_pairs(k: int, meta_test: int) -> list[tuple[int, int]]:

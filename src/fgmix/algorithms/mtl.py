@@ -56,7 +56,7 @@ class MTL(Algorithm):
         super().__init__(featurizer, classifier, n_domains, config)
         d = self.code_size
         self.classifier = WithEmbedding(nn.Linear(2 * d, self.n_classes), torch.zeros(n_domains, d), config.noise)
-        self.optimizer = self.adam()
+        self.optimizer = self.build_model_optimizer()
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         z = self.encode(batches, alone=True)  # k tensors (b, d)

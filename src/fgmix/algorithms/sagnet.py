@@ -66,9 +66,9 @@ class SagNet(Algorithm):
         if config.level == "maps":
             stage = get_stage(featurizer, config.stage)
             self.entry = stage.entry  # name of the module whose input is randomised
-            self.adversary_optimizer = self.adam(adversary_parameters(featurizer, stage.entry))
+            self.adversary_optimizer = self.build_optimizer(adversary_parameters(featurizer, stage.entry))
             self.style_network = nn.Sequential(copy_from(featurizer, stage), self.style_network)
-        self.style_optimizer = self.adam(self.style_network.parameters())
+        self.style_optimizer = self.build_optimizer(self.style_network.parameters())
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)

@@ -46,7 +46,7 @@ class SelfReg(Algorithm):
         super().__init__(featurizer, classifier, n_domains, config)
         self.projection = projection(self.code_size)
         if config.train_projection:
-            self.optimizer = self.adam(self.parameters())
+            self.add_parameters(self.projection.parameters())
         else:
             self.projection.requires_grad_(False)
 

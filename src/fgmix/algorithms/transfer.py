@@ -10,6 +10,7 @@ from torch.optim import SGD
 
 from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
 from fgmix.algorithms._config import BaseConfig, choice, log_uniform, search, uniform
+from fgmix.algorithms._optimizer import DenseSGD
 from fgmix.algorithms._registry import register
 from fgmix.functional.domains import domain_risks
 
@@ -51,7 +52,8 @@ class Transfer(Algorithm):
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
         if config.gda:
-            self.optimizer = SGD([*featurizer.parameters(), *classifier.parameters()], lr=config.lr)
+            plain = {"momentum": 0.0, "weight_decay": 0.0}
+            self.optimizer = DenseSGD([{**group, **plain} for group in self.optimizer.param_groups], lr=config.lr)
         self.adversary = copy.deepcopy(classifier)  # h'
         self.adversary_optimizer = SGD(self.adversary.parameters(), lr=config.lr_d)
 

@@ -77,7 +77,7 @@ class URM(Algorithm):
         super().__init__(Activated(featurizer, sigma), classifier, n_domains, config)
         self.discriminator = noise_discriminator(self.code_size, config.hidden_layers)
         lr = config.lr if config.lr_d is None else config.lr_d
-        self.discriminator_optimizer = self.adam(self.discriminator.parameters(), lr=lr)
+        self.discriminator_optimizer = self.build_optimizer(self.discriminator.parameters(), lr=lr)
 
     @classmethod
     def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:  # noqa: ARG003 (the same for all)

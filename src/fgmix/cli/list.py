@@ -68,8 +68,12 @@ def _print_method(row: Overview) -> None:
         cost = f"{told.cost} × the operations of ERM" if told.cost else ""
         print(f"{told.name:16} {what}".rstrip())
         print(f"    {', '.join(filter(None, (told.label, told.year, told.family, cost, told.needs, told.paper)))}")
-    for field, (default, text) in algorithms.get(row.name).Config.help().items():
-        print(f"    {field} = {default}: {text}")
+    config = algorithms.get(row.name).Config
+    recipe = {field: config.help()[field][0] for field in config.recipe()}
+    for field, (default, text) in config.help().items():
+        if field not in recipe:
+            print(f"    {field} = {default}: {text}")
+    print(f"    {', '.join(f'{field} = {default}' for field, default in recipe.items())}: see docs/recipes.md")
 
 
 def _list_datasets(pattern: str) -> None:

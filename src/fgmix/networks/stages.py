@@ -94,6 +94,12 @@ def sections(featurizer: nn.Module) -> list[Stage]:
     return _find_stages(trace) or _divide_into_quarters(_find_token_blocks(trace))
 
 
+def layer_entries(featurizer: nn.Module) -> list[str]:
+    """Name the modules with which the stages of a network, or the blocks of a transformer, begin."""
+    trace = _Trace(featurizer)
+    return [stage.entry for stage in _find_stages(trace)] or [block.name for block in _find_token_blocks(trace)]
+
+
 @dataclass(eq=False)
 class _Call:
     """One call of a module."""

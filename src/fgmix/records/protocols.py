@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from fgmix.records.schema import Protocol
 
@@ -28,6 +28,9 @@ class Rules:
     first_evaluation: int | None = None
     # By dataset, its own default number of steps and evaluation interval.
     longer: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    # Default settings of the recipe (docs/recipes.md) and whether others are refused.
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    fixes_recipe: bool = False
 
     def evaluations(self, every: int, last: int) -> list[int]:
         """List the steps, counted from 1, after which a run of `last` steps is evaluated.
@@ -62,6 +65,7 @@ PROTOCOLS: dict[Protocol, Rules] = {
         interpolation="bilinear",
         first_evaluation=1,  # DomainBed evaluates after its step 0
         longer={"DomainNet": (5001, 1000)},
+        fixes_recipe=True,  # DomainBed has Adam at a constant rate alone
     ),
     "domainbed-2024": Rules(
         about="DomainBed since July 2024",
@@ -74,6 +78,7 @@ PROTOCOLS: dict[Protocol, Rules] = {
         interpolation="bilinear",
         first_evaluation=1,
         longer={"DomainNet": (5001, 1000)},
+        fixes_recipe=True,
     ),
 }
 

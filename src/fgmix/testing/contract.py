@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 
 from fgmix.algorithms import Algorithm, get
 from fgmix.algorithms._base import FAMILIES
@@ -29,6 +29,7 @@ from fgmix.testing.toys import CLASSES, run_steps, toy_algorithm, toy_batches
 
 Settings = Mapping[str, Any]  # always with `steps`, the length of the run
 B = 4  # samples of each domain, one of each class
+RECIPE = {"optimizer": "adamw", "schedule": "cosine", "lr_warmup": 2, "clip_norm": 0.1, "decay_on": "matrices"}
 FEW = 2  # steps where the length does not matter: with `at_work` every part acts in the first
 
 
@@ -202,6 +203,20 @@ def bfloat16(name: str, settings: Settings) -> None:
         _require_finite(run_steps(toy_algorithm(name, **settings), toy_batches(b=2), 0, FEW))
 
 
+def recipe(name: str, settings: Settings) -> None:
+    """AdamW, a warm-up, a cosine schedule and clipping train g and h, and resuming ends with the same bits."""
+    settings = {**settings, **RECIPE, "steps": 4}
+    whole, resumed = toy_algorithm(name, **settings), toy_algorithm(name, **settings)
+    optimizer = whole.optimizer
+    _require(isinstance(optimizer, AdamW), f"Use `build_model_optimizer`. Found a {type(optimizer).__name__}.")
+    _require_finite(run_steps(whole, toy_batches(b=B), 0, 4))
+    for step in range(4):
+        run_steps(resumed, toy_batches(b=B), step, step + 1)
+        state, resumed = copy_through_file(resumed.state_dict()), toy_algorithm(name, **settings)
+        resumed.load_state_dict(state)
+    require_same_tensors(get_tensors(whole), get_tensors(resumed))
+
+
 OF_DECLARATIONS = (declarations, declared_settings, search_space, number_of_batches)
 OF_TRAINING = (
     training,
@@ -213,6 +228,7 @@ OF_TRAINING = (
     number_of_domains,
     arrays,
     bfloat16,
+    recipe,
 )
 
 
@@ -248,7 +264,7 @@ def checks(name: str) -> list[Check]:
     """List the checks of one method; with pytest, each is a test: `parametrize("check", checks("mine"), ids=str)`.
 
     >>> [str(check) for check in checks("irm")][-2:]
-    ['irm-bfloat16', 'irm-bfloat16-at_work']
+    ['irm-recipe', 'irm-recipe-at_work']
     """
     algorithm = get(name)
     # Methods with a warm-up get enough steps to complete it; with `at_work` there is none.

@@ -1,8 +1,8 @@
 """The training loop: `train(spec)` takes data on disk to a finished, resumable run.
 
-The learning rate is constant: there is no schedule. A run trains all its steps: there is no early stopping, and steps
-are selected afterwards from the evaluations in the record. Checkpoints, resuming and the weights that a
-run keeps are in `state`.
+A run trains all its steps: there is no early stopping, and steps are selected afterwards from the evaluations in the
+record. Learning rates are a function of the step (`Algorithm.step`). Checkpoints, resuming and the weights that a run
+keeps are in `state`.
 """
 
 from __future__ import annotations

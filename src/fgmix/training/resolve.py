@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fgmix.algorithms import Algorithm, check_domains, get
+from fgmix.algorithms import Algorithm, BaseConfig, check_domains, get
 from fgmix.data import DomainDataset
 from fgmix.data.dataset import fingerprint_of
 from fgmix.data.sampling import MOST_MISSED, choose_classes_per_batch, class_shares
@@ -29,7 +29,7 @@ from fgmix.networks.registry import digest_backbone, find_backbone
 from fgmix.records.files import read_bytes
 from fgmix.records.options import options_of
 from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
-from fgmix.records.schema import LORA, Precision, ResolvedSpec, RunSpec
+from fgmix.records.schema import LORA, Precision, Protocol, ResolvedSpec, RunSpec
 
 LARGEST = 10.0  # value of an image up to which it counts as scaled: normalised images reach about 3
 
@@ -58,6 +58,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     batch_size = spec.batch_size or usual
     check_domains(spec.algorithm, len(dataset.domains) - len(spec.test_domains))
     config = algorithm.Config.of(**{**defaults, **spec.settings, "steps": steps})
+    _check_recipe(config, spec.protocol, rules)
     algorithm.check_batch(config, batch_size, dataset.input_shape)
     shared_by = algorithm.domains_per_class(config, len(dataset.domains) - len(spec.test_domains))
     first = algorithm.first_base_step(config) + 1
@@ -107,11 +108,11 @@ def _resolve_classes_per_batch(spec: RunSpec, dataset: DomainDataset, label: str
 
 
 def _list_defaults(
-    algorithm: type[Algorithm], protocol: str, dataset: str, kind: str, base: Defaults, backbone: str | None
+    algorithm: type[Algorithm], protocol: Protocol, dataset: str, kind: str, base: Defaults, backbone: str | None
 ) -> dict[str, Any]:
     """List the batch size, the learning rate and, under DomainBed's protocols, what it sets for the algorithm."""
-    defaults = {"batch_size": base.batch_size, "lr": choose_lr(kind, backbone, base)}
-    if protocol == "clean":
+    defaults = {"batch_size": base.batch_size, "lr": choose_lr(kind, backbone, base), **PROTOCOLS[protocol].recipe}
+    if not PROTOCOLS[protocol].commit:
         return defaults
     theirs = {name: each.default for name, each in algorithm.domainbed_space(dataset, kind).items()}
     if "lr" in theirs:
@@ -203,6 +204,15 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
     if (spec.classes_per_batch or 0) > len(dataset.classes):
         should = f"at most {len(dataset.classes)}, the number of classes of {dataset.name}"
         raise bad_value("classes_per_batch", should, spec.classes_per_batch)
+
+
+def _check_recipe(config: BaseConfig, protocol: str, rules: Rules) -> None:
+    """Raise an error for settings of the recipe that a protocol does not have."""
+    for name in config.recipe() if rules.fixes_recipe else ():
+        usual = rules.recipe.get(name, config.fields()[name].default)
+        if getattr(config, name) != usual:
+            hint = "Leave it out, or use --protocol clean."
+            raise bad_value(name, f"{usual} under the protocol {protocol}, which fixes it", getattr(config, name), hint)
 
 
 def _resolve_augment(spec: RunSpec, dataset: DomainDataset) -> dict[str, str]:

@@ -32,7 +32,6 @@ from fgmix.training.averaging import WeightAverage
 from fgmix.training.state import TrainingState, read_checkpoint, read_weights, save_weights
 
 FOLDER = "trunks"  # in the folder of the runs
-SHARED_SETTINGS = ("lr", "weight_decay")  # the only settings that a trunk's steps depend on
 
 
 class Trunk(Algorithm):
@@ -69,8 +68,14 @@ def check_trunk(spec: ResolvedSpec, steps: int) -> None:
 
 def describe_trunk(spec: ResolvedSpec) -> ResolvedSpec:
     """Return the spec of a run's trunk: equal for runs that may share it."""
-    settings = {name: spec.settings[name] for name in SHARED_SETTINGS}
-    return structs.replace(spec, algorithm="erm", settings=settings, arm="", hparams_seed=0, checkpoint_every=0)
+    return structs.replace(
+        spec, algorithm="erm", settings=_shared_settings(spec), arm="", hparams_seed=0, checkpoint_every=0
+    )
+
+
+def _shared_settings(spec: ResolvedSpec) -> dict[str, Any]:
+    """Return the only settings that a trunk's steps depend on: learning rate, weight decay and recipe."""
+    return {name: spec.settings[name] for name in Trunk.Config.names() if name in spec.settings}
 
 
 def find_shared_trunks(runs: Iterable[ResolvedSpec]) -> dict[str, int]:
@@ -104,8 +109,7 @@ def remove_trunks(out: Path) -> None:
 
 def build_trunk(algorithm: Algorithm, spec: ResolvedSpec) -> Trunk:
     """Build the algorithm that trains a trunk, with the networks of the run's algorithm."""
-    settings = {name: spec.settings[name] for name in SHARED_SETTINGS}
-    config = Trunk.Config.of(**settings, steps=spec.steps)
+    config = Trunk.Config.of(**_shared_settings(spec), steps=spec.steps)
     return Trunk(algorithm.featurizer, algorithm.classifier, algorithm.n_domains, config)
 
 

@@ -1,0 +1,233 @@
+"""The recipe of a method against torch's and timm's own optimisers and schedulers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
+
+from algorithms.toys import toy_algorithm, toy_batches
+from fgmix import algorithms
+from fgmix.algorithms import Algorithm, BaseConfig
+from fgmix.algorithms._optimizer import compute_factor
+from fgmix.errors import UserError
+from fgmix.networks import Featurizer, build_featurizer
+from fgmix.networks.layers import find_layers
+
+STEPS, WARMUP, LR = 8, 3, 1e-2
+
+
+def build_torch_optimizer(name: str, network: nn.Module) -> Optimizer:
+    settings: dict[str, Any] = {"lr": LR, "weight_decay": 0.1}
+    if name == "sgd":
+        return SGD(network.parameters(), momentum=0.9, **settings)
+    return (Adam if name == "adam" else AdamW)(network.parameters(), **settings)
+
+
+def build_torch_scheduler(name: str, optimizer: Optimizer) -> LRScheduler:
+    rest = STEPS - WARMUP
+    falling: dict[str, LRScheduler] = {
+        "constant": LinearLR(optimizer, 1.0, 1.0, rest),
+        "cosine": CosineAnnealingLR(optimizer, rest),
+        "linear": LinearLR(optimizer, 1.0, 0.0, rest),
+    }
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"]  # every scheduler above has changed it
+    return SequentialLR(optimizer, [LinearLR(optimizer, 1 / WARMUP, 1.0, WARMUP - 1), falling[name]], [WARMUP])
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear"])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_erm_follows_torchs_optimisers_schedulers_and_clipping(optimizer: str, schedule: str) -> None:
+    settings = {"optimizer": optimizer, "schedule": schedule, "lr_warmup": WARMUP, "clip_norm": 0.05}
+    erm = toy_algorithm("erm", lr=LR, weight_decay=0.1, steps=STEPS, **settings)
+    twin = copy.deepcopy(nn.Sequential(erm.featurizer, erm.classifier))
+    theirs = build_torch_optimizer(optimizer, twin)
+    scheduler = build_torch_scheduler(schedule, theirs)
+    for step in range(STEPS):
+        batches = toy_batches(b=4, seed=step)
+        theirs.zero_grad()
+        x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+        cross_entropy(twin(x), y).backward()
+        assert clip_grad_norm_(twin.parameters(), 0.05) > 0.05
+        erm.step(batches)
+        assert erm.optimizer.param_groups[0]["lr"] == pytest.approx(theirs.param_groups[0]["lr"])
+        theirs.step()
+        scheduler.step()
+    for ours, their in zip([*erm.featurizer.parameters(), *erm.classifier.parameters()], twin.parameters()):
+        torch.testing.assert_close(ours, their, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("warmup", [0, 10])
+def test_the_schedule_is_timms(warmup: int) -> None:
+    """In warm-up timm counts from 1, where its rate is not 0, and in decay from 0, as torch does."""
+    build_featurizer("resnet18", (3, 32, 32))  # which makes timm importable beside a CPU build of torch
+    from timm.scheduler import CosineLRScheduler
+
+    config = BaseConfig(lr=0.5, schedule="cosine", lr_warmup=warmup, steps=50)
+    optimizer = SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
+    theirs = CosineLRScheduler(optimizer, 50 - warmup, warmup_t=warmup, warmup_prefix=True, t_in_epochs=False)
+    for step in range(50):
+        theirs.step_update(step + 1 if step < warmup else step)
+        assert 0.5 * compute_factor(config, step) == pytest.approx(optimizer.param_groups[0]["lr"])
+
+
+def read_rates(optimizer: Optimizer) -> dict[int, tuple[float, float]]:
+    """The learning rate and the weight decay of every parameter, by its id."""
+    groups = optimizer.param_groups
+    return {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
+
+
+def build_both(backbone: str) -> tuple[Optimizer, Optimizer, list[tuple[str, nn.Parameter, nn.Parameter]]]:
+    """ERM's optimiser and timm's, for a timm network, and its parameters (name, ours, theirs)."""
+    build_featurizer("resnet18", (3, 32, 32))
+    import timm.optim
+
+    torch.manual_seed(0)
+    whole = timm.create_model(backbone, num_classes=4)
+    net = copy.deepcopy(whole)
+    head, _ = net.get_classifier(), net.reset_classifier(0)
+    theirs = timm.optim.create_optimizer_v2(whole, opt="adamw", lr=LR, weight_decay=0.1, layer_decay=0.7)
+    for group in theirs.param_groups:  # what timm's schedulers do in every step
+        group["lr"] = LR * group["lr_scale"]
+    settings = {"optimizer": "adamw", "decay_on": "matrices", "layer_decay": 0.7, "weight_decay": 0.1, "lr": LR}
+    g = Featurizer(net, 8, input_shape=(3, 224, 224))
+    ours = algorithms.create("erm", featurizer=g, classifier=head, n_domains=1, **settings).optimizer
+    own = dict(net.named_parameters())
+    pairs = [(n, own[n] if n in own else head.get_parameter(n.rpartition(".")[2]), p) for n, p in whole.named_parameters()]  # fmt: skip  # noqa: E501
+    return ours, theirs, pairs
+
+
+@pytest.mark.parametrize("backbone", ["vit_tiny_patch16_224", "resnet18", "convnext_atto", "test_efficientnet"])
+def test_layer_decay_and_decay_on_matrices_are_timms(backbone: str) -> None:
+    ours, theirs, pairs = build_both(backbone)
+    found, expected = read_rates(ours), read_rates(theirs)
+    assert len({rate for rate, _ in expected.values()}) > 5
+    for name, our, their in pairs:
+        assert found[id(our)] == pytest.approx(expected[id(their)]), name
+        our.grad, their.grad = torch.full_like(our, 0.1), torch.full_like(their, 0.1)
+    ours.step()
+    theirs.step()
+    for name, our, their in pairs:
+        torch.testing.assert_close(our, their, msg=name)
+
+
+def test_layers_of_other_networks_are_their_stages_and_a_network_without_any_is_refused() -> None:
+    layers = find_layers(build_featurizer("small_cnn", (3, 16, 16)))
+    assert [layers[f"net.{name}.weight"] for name in ("stem.0", "layer1.0.conv1", "layer3.0.shortcut")] == [4, 3, 1]
+    erm = toy_algorithm("erm", layer_decay=0.5, head_lr=0.3)
+    assert {lr for lr, _ in read_rates(erm.optimizer).values()} == {1e-3 / 2**layer for layer in range(1, 5)} | {0.3}
+    with pytest.raises(UserError, match="layer_decay"):
+        toy_algorithm("erm", shape=(6,), layer_decay=0.5)
+
+
+def test_a_transformer_that_is_not_timms_has_a_layer_per_block() -> None:
+    class Block(nn.Linear):
+        def forward(self, h: Tensor) -> Tensor:
+            return h + super().forward(h)
+
+    class Transformer(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            h: Tensor = super().forward(x)
+            return h.mean(1)
+
+    blocks = [Block(8, 8) for _ in range(5)]
+    network = Transformer(nn.Conv2d(3, 8, 4, 4), nn.Flatten(2), nn.Linear(16, 8), *blocks)
+    layers = find_layers(Featurizer(network, 8, input_shape=(3, 16, 16)))
+    assert [layers[f"net.{i}.weight"] for i in (0, 2, 3, 4, 5, 6, 7)] == [6, 6, 5, 4, 3, 2, 1]
+
+
+def test_other_networks_of_a_method_follow_the_recipe() -> None:
+    settings = {"optimizer": "adamw", "schedule": "linear", "decay_on": "matrices", "weight_decay": 0.1, "steps": 4}
+    dann = toy_algorithm("dann", lr_d=0.2, weight_decay_d=0.3, **settings)
+    for _ in range(3):
+        dann.step(toy_batches(b=2))
+    for optimizer, lr in ((dann.optimizer, 1e-3), (dann.optimizers()["adversary_optimizer"], 0.2)):
+        assert isinstance(optimizer, AdamW)
+        assert optimizer.defaults["betas"] == (0.5, 0.9)
+        assert {rate for rate, _ in read_rates(optimizer).values()} == {lr / 2}
+    rates = read_rates(dann.optimizers()["adversary_optimizer"])
+    assert {rates[id(p)][1] for p in dann.get_submodule("discriminator").parameters() if p.ndim == 1} == {0.0}
+
+
+def test_fgmix_clips_the_policy_apart_from_the_model() -> None:
+    fgmix = toy_algorithm("fgmix", tau=0.0, clip_norm=1e-6, optimizer="sgd", lr=1.0, eta2=1.0, steps=1)
+    before = {name: p.detach().clone() for name, p in fgmix.named_parameters()}
+    fgmix.step(toy_batches())
+    moved = {True: 0.0, False: 0.0}
+    for name, p in fgmix.named_parameters():
+        moved[name.startswith("mixer")] += float((p.detach() - before[name]).square().sum())
+    assert [value**0.5 for value in moved.values()] == pytest.approx([1e-6, 1e-6], rel=0.05)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_the_inner_step_of_mldg_is_the_first_of_a_new_optimiser(optimizer: str) -> None:
+    settings: dict[str, Any] = {"lr": LR, "weight_decay": 0.1, "schedule": "linear", "steps": 4, "optimizer": optimizer}
+    mldg: Any = toy_algorithm("mldg", **settings)
+    mldg.step(toy_batches(b=2))
+    mldg.step(toy_batches(b=2))  # at 3/4 of the learning rate
+    theta = [p for p in mldg.parameters() if p.requires_grad]
+    fresh = [nn.Parameter(p.detach().clone()) for p in theta]
+    theirs = {"adam": Adam, "adamw": AdamW, "sgd": SGD}[optimizer](fresh, lr=0.75 * LR, weight_decay=0.1)
+    for p in fresh:
+        p.grad = torch.randn_like(p)
+    moved = mldg.take_first_step(theta, [p.grad for p in fresh])
+    theirs.step()
+    for ours, their in zip(moved, fresh, strict=True):
+        torch.testing.assert_close(ours, their)
+
+
+def test_the_virtual_step_of_metamixup_uses_the_rate_of_each_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    module = "fgmix.algorithms.metamixup.look_ahead_gradient"
+    monkeypatch.setattr(module, lambda *given: seen.append(given[-1]) or (torch.zeros(()), torch.zeros(())))
+    metamixup = toy_algorithm("metamixup", head_lr=0.2, schedule="linear", steps=2)
+    metamixup.step(toy_batches(b=2))
+    metamixup.step(toy_batches(b=2))
+    assert [set(eta.values()) for eta in seen] == [{0.2}, {0.1}]
+
+
+def test_a_reset_optimiser_is_the_recipes_and_follows_the_schedule() -> None:
+    settings: dict[str, Any] = {"optimizer": "sgd", "head_lr": 0.5, "schedule": "linear", "steps": 4}
+    eqrm = toy_algorithm("eqrm", burn_in=2, lr=0.1, lr_after=0.01, **settings)
+    for _ in range(3):
+        eqrm.step(toy_batches(b=2))
+    assert isinstance(eqrm.optimizer, SGD)
+    assert [group["lr"] for group in eqrm.optimizer.param_groups] == pytest.approx([0.01 / 2, 0.05 / 2])
+
+
+def test_a_search_space_may_name_settings_of_the_recipe() -> None:
+    from fgmix.algorithms import choice, register, search
+    from fgmix.algorithms._registry import _REGISTRY
+    from fgmix.sweeps.search import sample_hparams
+
+    @register("searching")
+    class Searching(Algorithm):
+        class Config(BaseConfig):
+            clip_norm: float | None = search(None, choice(0.5, 1.0), help="as in the base")
+
+    try:
+        drawn = {sample_hparams("searching", "PACS", "images", h, 0)["settings"]["clip_norm"] for h in range(20)}
+    finally:
+        del _REGISTRY["searching"]
+    assert drawn == {None, 0.5, 1.0}
+
+
+def test_a_warm_up_that_is_too_long_and_unknown_names_are_refused() -> None:
+    with pytest.raises(UserError, match="lr_warmup"):
+        BaseConfig(lr_warmup=5, steps=5)
+    with pytest.raises(UserError, match="adamw"):
+        BaseConfig(optimizer="adamww")  # type: ignore[arg-type]
+
+
+def test_a_recipe_at_its_defaults_is_not_recorded() -> None:
+    assert BaseConfig().as_dict().keys() == {"lr", "weight_decay", "steps"}
+    assert BaseConfig(optimizer="adamw").as_dict()["optimizer"] == "adamw"
+    assert {*BaseConfig.recipe()} == BaseConfig.fields().keys() - {"lr", "weight_decay", "steps"}

@@ -1,0 +1,76 @@
+"""Recipes in a run: part of its identity, exact on resume, fixed by DomainBed's protocols."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from copying import replace
+from fgmix.errors import UserError
+from fgmix.records.schema import RunRecord
+from fgmix.training.loop import train
+from fgmix.training.resolve import resolve
+from fgmix.training.state import read_weights
+from training.killed_run import Killed, kill_at, toy_data, toy_spec
+
+RECIPE = {
+    "optimizer": "adamw",
+    "schedule": "cosine",
+    "lr_warmup": 10,
+    "weight_decay": 0.1,
+    "decay_on": "matrices",
+    "head_lr": 0.01,
+    "clip_norm": 0.5,
+}
+
+
+def run(out: Path, algorithm: str = "erm", trunk: int = 0, **settings: Any) -> RunRecord:
+    spec = replace(toy_spec(algorithm), settings={**RECIPE, **settings})
+    return train(spec, out, dataset=toy_data(), device="cpu", progress=False, trunk=trunk)
+
+
+def assert_same_run(ours: RunRecord, theirs: RunRecord) -> None:
+    assert ours.folder
+    assert theirs.folder
+    assert (ours.folder / "record.json").read_bytes() == (theirs.folder / "record.json").read_bytes()
+    left, right = (read_weights(folder / "last.pt") for folder in (ours.folder, theirs.folder))
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[key], right[key]) for key in left)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_resume_in_the_middle_of_warm_up_and_of_decay(tmp_path: Path, optimizer: str) -> None:
+    whole = run(tmp_path / "whole", optimizer=optimizer)
+    for moment in (6, 17):  # of warm-up, and in the second attempt, which begins at step 4, of decay
+        with pytest.MonkeyPatch.context() as patch:
+            kill_at(patch, "step", moment)
+            with pytest.raises(Killed):
+                run(tmp_path / "killed", optimizer=optimizer)
+    assert_same_run(run(tmp_path / "killed", optimizer=optimizer), whole)
+
+
+def test_a_shared_trunk_has_the_recipe(tmp_path: Path) -> None:
+    """A trunk of ERM gives FGMix the moments of AdamW and the state of the schedule."""
+    alone, shared = (run(tmp_path / str(trunk), "fgmix", trunk=trunk) for trunk in (0, 17))
+    assert_same_run(shared, alone)
+
+
+def test_the_recipe_is_part_of_a_run_unless_it_is_the_default() -> None:
+    data = toy_data()
+    plain = resolve(toy_spec(), data)
+    named = resolve(replace(toy_spec(), settings={"optimizer": "adam", "head_lr": None, "layer_decay": 1}), data)
+    other = resolve(replace(toy_spec(), settings={"optimizer": "adamw"}), data)
+    assert (named, named.name) == (plain, plain.name)
+    assert other.name != plain.name
+    assert other.settings["optimizer"] == "adamw"
+
+
+@pytest.mark.parametrize("protocol", ["domainbed-2020", "domainbed-2024"])
+def test_domainbeds_protocols_fix_the_recipe(protocol: str) -> None:
+    spec = replace(toy_spec(), protocol=protocol)
+    resolve(replace(spec, settings={"schedule": "constant"}), toy_data())
+    with pytest.raises(UserError, match="schedule"):
+        resolve(replace(spec, settings={"schedule": "cosine"}), toy_data())
