@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from algorithms.toys import toy_algorithm, toy_batches
-from fgmix.algorithms import Algorithm, compositions, get, names, register
+from fgmix.algorithms import Algorithm, BaseConfig, compositions, get, names, register
 from fgmix.errors import UserError
 from fgmix.testing import Check, checks
 from reference.twin import Twin, assert_same_weights, wide
@@ -49,7 +49,7 @@ def test_names_labels_and_settings() -> None:
         "SAGM + GroupDRO",
     ]
     assert get("sam+coral") is get("sam+coral")
-    assert get("sam+coral").Config.names() == ["lr", "weight_decay", "steps", "gamma", "sam_rho"]
+    assert get("sam+coral").Config.names() == [*BaseConfig.names(), "gamma", "sam_rho"]
     assert get("sam+mixup").min_domains == 2
     assert get("sam").trunk_steps(get("sam").Config()) == 0
     assert get("sam+coral").domainbed_name is None
