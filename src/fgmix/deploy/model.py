@@ -198,7 +198,7 @@ def _build_one(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     with torch.random.fork_rng(devices=[]):  # initial weights are random, then replaced: the caller's generator stays
         # The whole network, also of a run that trained after a cut, with its adapters merged.
         spec = structs.replace(info.spec, views=0, lora=0)
-        algorithm = new_algorithm(spec, len(info.classes), len(info.domains), blank=True)
+        algorithm = new_algorithm(spec, info.classes, info.domains, blank=True)
         backbone = build_front(info.spec, blank=True) if info.spec.frozen else None
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
     usual, reach, limit, size = (float(tensors[name]) for name in ("usual", "reach", "limit", "size"))
