@@ -92,7 +92,7 @@ def judge(run: OpenedRun, features_of_noise: torch.Tensor | None) -> dict[str, t
     algorithm = run.algorithm(*select_weights(run.record))
     seen, new = (run.sample(run.sources, part, limit=SAMPLES) for part in ("train", "holdout"))
     sample = run.sample(run.test_domains, "train", limit=2 * SAMPLES)
-    noise = make_noise(run, NOISE, features_of_noise)
+    noise = make_noise(run.prepared, NOISE, features_of_noise)
     z, o = outputs(algorithm, torch.cat([inputs(sample), noise]))
     n = len(sample)
     wrong, is_noise = o[:n].argmax(1) != sample.y.numpy(), np.arange(len(z)) >= n

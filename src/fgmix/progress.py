@@ -13,7 +13,7 @@ from fgmix.terminal import print_lines
 
 T = TypeVar("T")
 PLAIN_SECONDS = 30  # between two lines of one piece of work, without a terminal
-SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+SECONDS = {"d": 86400, "h": 3600, "min": 60, "m": 60, "s": 1}
 
 
 class Progress:
@@ -131,13 +131,13 @@ def track(things: Sequence[T], description: str, unit: str = "", *, show: bool =
 
 
 def parse_duration(text: str) -> float:
-    """Parse a text to seconds, such as "8h", "90m", "1.5d", "40s".
+    """Parse a text to seconds, such as "8h", "90m", "10min", "1.5d", "40s".
 
     >>> parse_duration("1h30m")
     5400.0
     """
     plain = re.sub(r"\s", "", text.lower())
-    parts = re.findall(r"(\d+(?:\.\d+)?)([dhms])", plain)
+    parts = re.findall(r"(\d+(?:\.\d+)?)(d|h|min|m|s)", plain)
     if not parts or "".join(number + unit for number, unit in parts) != plain:
         raise UserError(f"Expected a duration such as 8h, 90m or 1h30m. Found {text!r}.")
     return sum(float(number) * SECONDS[unit] for number, unit in parts)

@@ -12,7 +12,7 @@ import torch
 from copying import replace
 from deploy.made import vectors
 from fgmix import fit, load_model
-from fgmix.algorithms import get, names
+from fgmix.algorithms import names
 from fgmix.data import LoadOptions, load
 from fgmix.data.activations import ViewInputs
 from fgmix.deploy.export import export_model, make_example_inputs
@@ -204,7 +204,7 @@ def test_novelty_is_tested_on_images_of_noise(model_folder: Path) -> None:
         expected = build_front(run.record.spec)((pixels - mean) / std)
     torch.testing.assert_close(features[:3], expected, atol=1e-4, rtol=1e-4)
     assert run.prepared.standard is not None
-    seen = make_noise(run, 6, features)
+    seen = make_noise(run.prepared, 6, features)
     np.testing.assert_array_equal(seen.numpy(), run.prepared.standard(features.numpy()))
     assert len(hold_out(run, features).noise) == 6
 
@@ -230,7 +230,7 @@ def prepared(pictures: Path, frozen: dict[str, Any]) -> PreparedRun:
     return run_on(pictures, frozen)
 
 
-@pytest.mark.parametrize("algorithm", [name for name in names() if not get(name).head])
+@pytest.mark.parametrize("algorithm", names())
 def test_every_method_trains_on_features_or_says_that_it_needs_images(
     algorithm: str, prepared: PreparedRun, pictures: Path, frozen: dict[str, Any]
 ) -> None:

@@ -11,7 +11,6 @@ from torch import nn
 
 from fgmix.algorithms._base import FAMILIES, Algorithm, check_parts
 from fgmix.algorithms._config import BaseConfig
-from fgmix.algorithms._task import Task
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.plugins import load_group, name_origin
 from fgmix.records.source import digest_source, keep_sources
@@ -158,18 +157,8 @@ def describe_code(name: str) -> str:
     return f"{digest} {origin}".strip() if digest else ""
 
 
-def create(
-    name: str,
-    *,
-    featurizer: nn.Module,
-    classifier: nn.Module,
-    n_domains: int,
-    task: Task | None = None,
-    **settings: Any,
-) -> Algorithm:
+def create(name: str, *, featurizer: nn.Module, classifier: nn.Module, n_domains: int, **settings: Any) -> Algorithm:
     """Build a registered algorithm; `settings` are the fields of its `Config`.
-
-    The task is for methods that declare `needs_task`; others are built without it.
 
     >>> create("erm", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=3, lr=1e-3).config.lr
     0.001
@@ -178,12 +167,7 @@ def create(
     config = cls.Config.of(**settings)
     check_parts(featurizer, classifier, n_domains)
     check_domains(name, n_domains)
-    algorithm = cls(featurizer, classifier, n_domains, config)
-    if cls.needs_task:
-        if task is None:
-            raise UserError(f"{name} needs the task of a run: the names of its classes. Found none. Pass `task`.")
-        algorithm.set_task(task)
-    return algorithm
+    return cls(featurizer, classifier, n_domains, config)
 
 
 def check_domains(
@@ -234,7 +218,6 @@ def _describe(name: str) -> Overview:
     needs = [
         f"{algorithm.min_domains} domains" if algorithm.min_domains > 1 else "",
         "feature maps" if algorithm.needs_stages else "",
-        "a text tower" if algorithm.head else "",
         algorithm.keeps or "",
     ]
     return Overview(

@@ -67,8 +67,7 @@ class ERMPlusPlus(Algorithm):
         if self.updates == 0:  # g and h may have changed since they were copied, by --warmup-head
             for w_p, theta_p in zip(numbers(*self.trained), numbers(self.featurizer, self.classifier), strict=True):
                 w_p.copy_(theta_p)
-        trains_head = any(p.requires_grad for p in self.classifier.parameters())
-        probing = trains_head and self.updates <= self.config.linear_steps
+        probing = self.updates <= self.config.linear_steps
         loss = cross_entropy(self.trained[1](self.codes(x, probing)), y)
         descend(self.linear_optimizer if probing else self.optimizer, loss)
         self.average()

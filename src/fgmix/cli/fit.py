@@ -15,7 +15,7 @@ from fgmix.terminal import print_lines, print_phase
 OMITTED = ("dataset", "algorithm", "hparams_seed", "evaluate_train", "snapshots")  # for research, not for a model
 SHOWN = (
     *("image_size", "class_weight", "backbone", "pretrained", "weights", "frozen"),
-    *("steps", "batch_size", "metric"),
+    *("steps", "metric"),
 )
 TRUST = ("min_confidence", "target_accuracy")
 
@@ -29,7 +29,17 @@ def fit(
         str, typer.Argument(help="folder domain/class/image, CSV manifest, table, .npz file with X, y, domain")
     ],
     out: Annotated[Path, typer.Option(help="folder of the model", rich_help_panel="Required")],
-    algorithm: Annotated[str, typer.Option(help="see `fgmix list algorithms`", rich_help_panel="Method")] = "fgmix",
+    algorithm: Annotated[
+        str | None,
+        typer.Option(help="train this method alone (`fgmix list algorithms`)", rich_help_panel="Method"),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(help="time to try recipes, such as 10min or 2h", rich_help_panel="Method")
+    ] = "10min",
+    recipes: Annotated[
+        str | None,
+        typer.Option(help="recipes to choose from, separated by commas; default: all", hidden=True),
+    ] = None,
     set_: Set = None,
     estimate: Annotated[bool, typer.Option(help="hold out every domain once to estimate unseen accuracy")] = True,
     device: Device = "auto",
@@ -37,9 +47,10 @@ def fit(
 ) -> None:
     """Train a model, and estimate its accuracy on an unseen domain.
 
-    It is trained on all domains; for the estimate, every domain is held out once.
+    Tries several recipes, keeps the one that predicts held-out domains best, and trains it on all domains. With
+    --algorithm, that method alone.
 
-    Example: fgmix fit scans --out model --frozen --views 4
+    Example: fgmix fit scans --out model --budget 10min
     """
     print_phase("loading torch and the data")
     from fgmix.deploy.card import CARD
@@ -48,7 +59,13 @@ def fit(
 
     if (averaging := options.get("averaging", "swa")) != "swa":
         forbid(context, ("averaging_start",), f"with --averaging {averaging}")
-    settings = parse_settings(algorithm, parse_pairs(set_ or []))
+    settings: dict[str, Any] = {}
+    if algorithm is not None:
+        forbid(context, ("budget", "recipes"), "with --algorithm, which leaves nothing to choose")
+        settings = parse_settings(algorithm, parse_pairs(set_ or []))
+    else:
+        forbid(context, ("set_",), "without --algorithm")
+        options |= {"budget": budget, "recipes": recipes.split(",") if recipes else None}
     how: dict[str, Any] = {"estimated": estimate, "terms": Terms(**terms), "device": device, "progress": not quiet}
     model = fit_model(data, out, algorithm=algorithm, settings=settings, **how, **options)
     print_lines([*summarize_model(model.info), f"Card: {out / CARD}"])

@@ -20,6 +20,7 @@ from fgmix.figures.card import describe_confusion, describe_reliability
 from fgmix.figures.description import Chart
 from fgmix.figures.draw import draw, render
 from fgmix.networks.names import PACKAGES
+from fgmix.progress import format_duration
 from fgmix.records.files import write_bytes
 from fgmix.records.metrics import NAMES, is_unbalanced, pooled_confusion
 from fgmix.records.model import Estimate, ModelInfo
@@ -62,6 +63,7 @@ def _load_template() -> jinja2.Template:
         "percent": percent,
         "shorten": shorten,
         "decimals": lambda value: DASH if value is None else f"{value:.2f}",
+        "duration": format_duration,
         "numbers": lambda values: ", ".join(f"{value:g}" for value in values),
     }
     return environment.get_template(CARD)
@@ -111,7 +113,9 @@ def _values(info: ModelInfo) -> dict[str, Any]:
         "file": Path(spec.weights).name,
         "tail": TAIL,
         "most_columns": MOST_COLUMNS,
-        "tables": {"counts": _table_counts(info), "runs": _table_runs(info)},
+        "recipe": _name_recipe(info),
+        "choice": info.choice,
+        "tables": {"counts": _table_counts(info), "runs": _table_runs(info), "trials": _table_trials(info)},
     }
     return values if info.estimate is None else {**values, **_estimated_values(info, info.estimate, values["tables"])}
 
@@ -173,6 +177,29 @@ def _table_runs(info: ModelInfo) -> str:
         for name, value in info.composition.validation.items()
     ]
     return table(["Run", f"validation {NAMES[info.composition.metric]}", "used"], rows)
+
+
+def _name_recipe(info: ModelInfo) -> str:
+    """Describe the recipe that was chosen; empty if the user named the method."""
+    return next((t.about for t in info.choice.trials if t.recipe == info.choice.recipe), "") if info.choice else ""
+
+
+def _table_trials(info: ModelInfo) -> str:
+    """Tabulate the recipes that were tried, the best first, and those that were skipped; of many domains, the means."""
+    if info.choice is None:
+        return ""
+    shown = info.domains if len(info.domains) <= MOST_COLUMNS else ()
+    head = ["Recipe", *map(escape_markdown, shown), "mean", "worst", "CPU-seconds"]
+    rows = []
+    for trial in sorted(info.choice.trials, key=lambda trial: -trial.mean):
+        name = f"**{trial.about}**" if trial.recipe == info.choice.recipe else trial.about
+        seconds = f"{trial.cpu_seconds:.1f}"
+        if trial.skipped:
+            rows.append([name, *[DASH] * len(shown), DASH, f"skipped: {trial.skipped}", seconds])
+            continue
+        shares = (*(trial.values[domain] for domain in shown), trial.mean, min(trial.values.values()))
+        rows.append([name, *map(percent, shares), seconds])
+    return table(head, rows)
 
 
 def _table_confidence(estimate: Estimate) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,43 +21,66 @@ LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accu
 MOST_CLASSES = 100  # of a confusion matrix
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """A held-out domain, with probabilities and a trust rule that the other domains chose."""
+
+    held_out: HeldOut
+    known: npt.NDArray[np.bool_]  # samples whose class another domain has
+    probabilities: Floats
+    domain: JudgedDomain  # the known samples
+    rule: TrustRule
+
+
 def estimate(
     held_out: Sequence[HeldOut],
     levels: Iterable[float] = LEVELS,
     *,
     metric: Metric = "accuracy",
     terms: Terms | None = None,
+    reported: Sequence[Sequence[HeldOut]] | None = None,
 ) -> Estimate:
     """Compute the estimate from the domains that were held out, at least two of which share a class.
 
     Args:
-        held_out: the domains.
+        held_out: the domains, predicted by the recipe of the model.
         levels: of confidence, at which coverage and accuracy are reported.
         metric: the metric that is reported first.
         terms: target accuracy or minimum confidence of trusted predictions.
+        reported: for each domain, all domains as predicted by the recipe that was chosen without it, from which its
+            results are reported; None if there was nothing to choose.
     """
     terms = terms or Terms()
     asked = held_out[0].logits.shape[1], terms.target_accuracy, terms.min_confidence
-    known = [_find_known(held_out, h) for h in held_out]
-    probabilities = [calibrate_logits(h.logits, _fit_temperature(held_out, known, without=h)) for h in held_out]
-    judged = [_judge(h, p, mask) for h, p, mask in zip(held_out, probabilities, known, strict=True)]
-    shared = [j for j in judged if len(j.correct)]  # all classes of a domain may be missing in the others
-    rules = [choose_rule([j for j in shared if j is not own], *asked) for own in judged]
-    domains = tuple(map(_describe_domain, held_out, probabilities, known, rules))
+    own = _judge_all(held_out, asked)
+    others = {id(each): _judge_all(each, asked) for each in reported or () if each is not held_out}
+    judged = [others.get(id(each), own)[i] for i, each in enumerate(reported or [held_out] * len(held_out))]
+    domains = tuple(map(_describe_domain, judged))
     values = [domain.metrics.value(metric) for domain in domains]
+    shared = [j.domain for j in own if len(j.domain.correct)]
     trust = choose_rule(shared, *asked)
     return Estimate(
         domains=domains,
         accuracy=float(np.mean([domain.accuracy for domain in domains])),
         metric=metric,
         value=float(np.mean(values)),
-        interval=prediction_interval(values, floor=_compute_counting_variance(held_out, metric)),
-        temperature=_fit_temperature(held_out, known),
+        interval=prediction_interval(values, floor=_compute_counting_variance([j.held_out for j in judged], metric)),
+        temperature=_fit_temperature(held_out, [j.known for j in own]),
         trust=trust,
         levels=tuple(_measure_level(level, shared, trust) for level in sorted({*levels, trust.min_confidence or 0.0})),
-        reliability=measure_reliability(probabilities, [h.y for h in held_out]),
-        predicted=_count_predicted(held_out, probabilities, rules),
+        reliability=measure_reliability([j.probabilities for j in judged], [j.held_out.y for j in judged]),
+        predicted=_count_predicted(judged),
     )
+
+
+def _judge_all(held_out: Sequence[HeldOut], asked: tuple[int, float, float | None]) -> list[_Judged]:
+    """Calibrate each domain and choose its trust rule by the other ones."""
+    known = [_find_known(held_out, h) for h in held_out]
+    probabilities = [calibrate_logits(h.logits, _fit_temperature(held_out, known, without=h)) for h in held_out]
+    domains = [_judge(h, p, mask) for h, p, mask in zip(held_out, probabilities, known, strict=True)]
+    shared = [j for j in domains if len(j.correct)]  # all classes of a domain may be missing in the others
+    rules = [choose_rule([j for j in shared if j is not own], *asked) for own in domains]
+    return list(map(_Judged, held_out, known, probabilities, domains, rules))
 
 
 def check_shared_classes(labels: Sequence[Indices], hint: str = "") -> None:
@@ -141,16 +165,14 @@ def _judge(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_
     )
 
 
-def _describe_domain(
-    held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_], rule: TrustRule
-) -> UnseenDomain:
-    novel = find_novel(rule, held_out.novelty)
-    trusted = _find_trusted(held_out, probabilities, rule)
+def _describe_domain(judged: _Judged) -> UnseenDomain:
+    held_out, probabilities = judged.held_out, judged.probabilities
+    novel, trusted = find_novel(judged.rule, held_out.novelty), _find_trusted(judged)
     return UnseenDomain(
         domain=held_out.domain,
         metrics=metrics(held_out.y, held_out.logits.argmax(axis=1), probabilities, MOST_CLASSES),
         in_domain_accuracy=held_out.in_domain_accuracy,
-        unknown=float(1 - known.mean()),
+        unknown=float(1 - judged.known.mean()),
         confidence=float(probabilities.max(axis=1).mean()),
         calibration_error=calibration_error(probabilities, held_out.y),
         novel=float(novel.mean()),
@@ -160,19 +182,18 @@ def _describe_domain(
     )
 
 
-def _count_predicted(
-    held_out: Sequence[HeldOut], probabilities: Sequence[Floats], rules: Sequence[TrustRule]
-) -> tuple[PredictedClass, ...]:
-    guesses = np.concatenate([h.logits.argmax(axis=1) for h in held_out])
-    correct = np.concatenate([h.correct for h in held_out])
-    trusted = np.concatenate(list(map(_find_trusted, held_out, probabilities, rules)))
+def _count_predicted(judged: Sequence[_Judged]) -> tuple[PredictedClass, ...]:
+    guesses = np.concatenate([j.held_out.logits.argmax(axis=1) for j in judged])
+    correct = np.concatenate([j.held_out.correct for j in judged])
+    trusted = np.concatenate(list(map(_find_trusted, judged)))
     which = (guesses, guesses[trusted], guesses[trusted & correct])
-    counts = (np.bincount(each, minlength=held_out[0].logits.shape[1]).tolist() for each in which)
+    counts = (np.bincount(each, minlength=judged[0].held_out.logits.shape[1]).tolist() for each in which)
     return tuple(PredictedClass(*each) for each in zip(*counts, strict=True))
 
 
-def _find_trusted(held_out: HeldOut, probabilities: Floats, rule: TrustRule) -> npt.NDArray[np.bool_]:
-    return find_trusted(rule, probabilities.argmax(axis=1), probabilities.max(axis=1), held_out.novelty)
+def _find_trusted(judged: _Judged) -> npt.NDArray[np.bool_]:
+    p = judged.probabilities
+    return find_trusted(judged.rule, p.argmax(axis=1), p.max(axis=1), judged.held_out.novelty)
 
 
 def _score(held_out: HeldOut, chosen: npt.NDArray[np.bool_]) -> float | None:

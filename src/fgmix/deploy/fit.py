@@ -1,5 +1,7 @@
 """`fgmix fit`: from a dataset to a model, with an estimate of its accuracy on an unseen domain.
 
+Without a method, several recipes are tried and the best is chosen (`choose`, `best`). With one:
+
 1. Every domain is held out in turn: a run trains on the others, selects its weights without it, and predicts all of its
    samples. These predictions give the estimate and calibrate the confidence.
 2. A run on all domains, with the same settings, gives the model.
@@ -9,59 +11,58 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-import numpy as np
 from msgspec import structs
 
-import fgmix
-from fgmix.algorithms import Algorithm, check_domains
-from fgmix.data import ArrayInputs, DomainDataset, split_dataset
+from fgmix.algorithms import check_domains
+from fgmix.data import DomainDataset, split_dataset
+from fgmix.deploy.best import choose_network, make_best, name_request
+from fgmix.deploy.build import build_network, describe
 from fgmix.deploy.card import CARD, CONFUSION, RELIABILITY, write_card
+from fgmix.deploy.choose import FOLDS, RUNS, Workbench
 from fgmix.deploy.estimate import check_shared_classes, estimate
 from fgmix.deploy.hold_out import (
     NOISE,
     compute_noise_features,
     hold_out,
-    measure_familiar,
     measure_in_domain,
     select_weights,
 )
 from fgmix.deploy.model import WEIGHTS, Model, load_model
-from fgmix.deploy.network import Network
-from fgmix.deploy.steps import announce, note_steps, scale_steps
+from fgmix.deploy.recipes import list_recipes
+from fgmix.deploy.steps import advise, announce, note_steps, scale_steps
 from fgmix.errors import UserError, bad_value
-from fgmix.networks.lora import merge_adapters
-from fgmix.progress import Progress
+from fgmix.progress import Progress, parse_duration
 from fgmix.records.files import check_path, make_folder, remove_temporaries
 from fgmix.records.locks import hold_lock
-from fgmix.records.model import INFO, Dtype, Estimate, ModelInfo, Terms, read_info
+from fgmix.records.model import INFO, Estimate, Terms, read_info
 from fgmix.records.options import options_of
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_spec
+from fgmix.terminal import print_notes
 from fgmix.training.open_run import OpenedRun, train_and_open
 from fgmix.training.prepare import (
     PreparedRun,
-    build_front,
-    complete_featurizer,
     load_dataset,
     new_algorithm,
     prepare_data,
 )
 from fgmix.training.resolve import list_notes, resolve
 
-RUNS = "runs"
+PROBE = "erm"  # names the method where recipes are to choose it: every kind of data can be prepared for it
+BUDGET = "10min"  # for the choice of a recipe, on a laptop
 # Patterns of the files in a model's folder
-OWN = (INFO, CARD, CONFUSION, RELIABILITY, RUNS, WEIGHTS, ".lock", ".*.tmp*", "*.onnx", "*.pt2")
+OWN = (INFO, CARD, CONFUSION, RELIABILITY, RUNS, FOLDS, WEIGHTS, ".lock", ".*.tmp*", "*.onnx", "*.pt2")
 
 
 def fit(
     data: str | Path | DomainDataset,
     out: str | Path,
     *,
-    algorithm: str = "fgmix",
+    algorithm: str | None = None,
+    budget: str | float = BUDGET,
+    recipes: Sequence[str] | None = None,
     estimated: bool = True,
     terms: Terms | None = None,
     device: str = "auto",
@@ -73,7 +74,9 @@ def fit(
     Args:
         data: a folder `domain/class/image`, a CSV manifest, an .npz file, a registered name, or a dataset in memory.
         out: the model's folder. It also contains the runs, which may be deleted once the model is complete.
-        algorithm: a registered method.
+        algorithm: a registered method, which is trained alone; None tries several recipes and chooses one.
+        budget: time for the choice, such as "10min", or seconds.
+        recipes: names of the recipes to choose from; None for all that suit the data (`fgmix.deploy.recipes`).
         estimated: hold every domain out once for the estimate; without it, the accuracy on unseen domains is not
             measured and the confidence is not calibrated.
         terms: when to trust the model, and its use for the card; its fields may also be given by name
@@ -84,6 +87,7 @@ def fit(
 
     Example:
         >>> import tempfile
+        >>> import numpy as np
         >>> from fgmix.data import from_arrays
         >>> y, d = np.arange(90) % 3, np.arange(90) // 30
         >>> data = from_arrays(np.random.default_rng(0).normal(size=(90, 4)) + 3 * np.eye(3, 4)[y], y, d)
@@ -106,25 +110,78 @@ def fit(
         raise UserError(f"Expected `terms`, or its fields by name. Found both ({', '.join(own)}). Drop one.")
     terms = terms or Terms(**own)
     name = data.name if isinstance(data, DomainDataset) else data
-    said = to_spec({**options, "dataset": name, "algorithm": algorithm}, RunSpec)
+    said = to_spec({**options, "dataset": name, "algorithm": algorithm or PROBE}, RunSpec)
     dataset = data if isinstance(data, DomainDataset) else load_dataset(said, progress=progress)
+    if algorithm is None:
+        _check_choice(said, estimated)
+        return _fit_best(said, dataset, out, recipes, budget, terms, device, progress)
     spec = scale_steps(said, dataset)
     resolved = resolve(spec, dataset)
     _check_data(resolved, dataset, estimated)
-    if not (out / INFO).exists():
-        check_own_files(out, OWN)
-    with lock_folder(out):
-        _check_same(out, resolved, estimated, terms)
-        if (out / INFO).exists():  # done before; its runs may be deleted by now
-            model = load_model(out, device)
-            write_card(out, model.info)
-            return model
+    with _claim(out, resolved.name, resolved.data, estimated, terms) as is_done:
+        if is_done:
+            return _load_again(out, device)
         notes = [*note_steps(said, spec), *list_notes(spec, resolved)]
         held_out = [(name,) for name in dataset.domain_names] if estimated else []
         specs = [resolve(structs.replace(spec, test_domains=names), dataset) for names in held_out]
         model = _train([*specs, resolved], dataset, out / RUNS, terms, notes, device, progress)
         model = model.write(out)
         write_card(out, model.info)
+    return model
+
+
+def _fit_best(
+    said: RunSpec,
+    dataset: DomainDataset,
+    out: Path,
+    names: Sequence[str] | None,
+    budget: str | float,
+    terms: Terms,
+    device: str,
+    progress: bool,
+) -> Model:
+    """Make the model of the best recipe, within a budget of time."""
+    seconds = parse_duration(budget) if isinstance(budget, str) else budget
+    if not seconds > 0:
+        raise bad_value("budget", "a positive duration", budget)
+    recipes = list_recipes(names)
+    spec, notes = choose_network(said, dataset)
+    resolved = resolve(spec, dataset)
+    _check_data(resolved, dataset, estimated=True)
+    request = name_request(spec, dataset, recipes, seconds)
+    with _claim(out, request, resolved.data, True, terms) as is_done:
+        if is_done:
+            return _load_again(out, device)
+        if progress:
+            print_notes(*notes, *advise(resolved, dataset, device))
+        model = make_best(Workbench(spec, dataset, out, device, progress), recipes, seconds, terms, notes).write(out)
+        write_card(out, model.info)
+    return model
+
+
+def _check_choice(spec: RunSpec, estimated: bool) -> None:
+    """Raise an error for options that are of one method, or that leave nothing to choose by."""
+    if not estimated:
+        raise UserError("Recipes are chosen by their estimates. Found --no-estimate. Name the method: --algorithm erm.")
+    for name in ("settings", "freeze", "arm"):
+        if value := getattr(spec, name):
+            raise UserError(f"`{name}` is of one method. Found {value}. Name the method: --algorithm erm.")
+
+
+@contextmanager
+def _claim(out: Path, request: str, data: str, estimated: bool, terms: Terms) -> Iterator[bool]:
+    """Lock the folder of a model, new or of the same request; yield whether the model is complete."""
+    if not (out / INFO).exists():
+        check_own_files(out, OWN)
+    with lock_folder(out):
+        _check_same(out, request, data, estimated, terms)
+        yield (out / INFO).exists()
+
+
+def _load_again(out: Path, device: str) -> Model:
+    """Load a model that was complete before: its runs may be deleted by now."""
+    model = load_model(out, device)
+    write_card(out, model.info)
     return model
 
 
@@ -158,7 +215,7 @@ def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> 
     if len(dataset.classes) < 2:
         raise UserError(f"Expected at least two classes to tell apart. Found {len(dataset.classes)}.")
     if spec.on_activations:
-        new_algorithm(spec, dataset.classes, dataset.domain_names)  # raises an error for methods that need images
+        new_algorithm(spec, len(dataset.classes), len(dataset.domains))  # raises an error for methods that need images
     if estimated:
         hint = "The estimate holds a domain out: choose a method for fewer domains (erm), or pass --no-estimate."
         check_domains(spec.algorithm, len(dataset.domains) - 1, hint)
@@ -187,13 +244,14 @@ def check_own_files(out: Path, patterns: Sequence[str]) -> None:
         )
 
 
-def _check_same(out: Path, spec: ResolvedSpec, estimated: bool, terms: Terms) -> None:
+def _check_same(out: Path, request: str, data: str, estimated: bool, terms: Terms) -> None:
     """Never overwrite another model, which may be in use."""
     if not (out / INFO).exists():
         return
     made = read_info(out)
-    same_data = made.data_fingerprint == spec.data
-    if (made.run, made.estimate is not None, made.terms) != (spec.name, estimated, terms):
+    same_data = made.data_fingerprint == data
+    made_by = made.choice.asked if made.choice else made.run
+    if (made_by, made.estimate is not None, made.terms) != (request, estimated, terms):
         raise UserError(
             f"The folder {out} holds a model of other {'settings' if same_data else 'data'}. Choose another --out, or "
             f"delete its {INFO}: its runs are kept."
@@ -223,10 +281,10 @@ def _make_model(
 ) -> Model:
     """Make the model of a run on all domains, with its estimate."""
     record, (accuracy, value) = run.record, measure_in_domain(run)
-    network = build_network(run, run.algorithm(*select_weights(record)), estimate)
+    network = build_network(run.prepared, run.algorithm(*select_weights(record)), estimate)
     info = describe(
-        run,
         dataset,
+        run.files.record,
         spec=record.spec,
         run=run.folder.name,
         min_confidence=estimate.trust.by_class if estimate else (terms.min_confidence,) * len(dataset.classes),
@@ -238,54 +296,3 @@ def _make_model(
         in_domain_value=value if estimate else None,
     )
     return Model(info, network.eval())
-
-
-def build_network(run: OpenedRun, algorithm: Algorithm, estimate: Estimate | None = None) -> Network:
-    """Build the complete network: it includes a frozen backbone, so that it accepts the samples of the dataset.
-
-    Args:
-        run: a run.
-        algorithm: its method, with the weights of the model.
-        estimate: calibrates the confidence and the novelty; None: T = 1.
-    """
-    familiar, spec = measure_familiar(run, algorithm), run.record.spec
-    if estimate:  # novel: even for a sample of a new domain
-        code, features = estimate.trust.limits
-        familiar = replace(familiar, limit=familiar.limit * code, size=familiar.size * features)
-    temperature, standard = estimate.temperature if estimate else 1.0, run.prepared.standard
-    backbone = build_front(spec).to(run.device) if spec.frozen else None
-    featurizer = merge_adapters(complete_featurizer(spec, algorithm.featurizer))
-    return Network(featurizer, algorithm.classifier, temperature, familiar, standard, backbone)
-
-
-def describe(opened: OpenedRun, dataset: DomainDataset, **fields: Any) -> ModelInfo:
-    """Fill a `ModelInfo`: what a dataset and a run tell, and the given fields.
-
-    Args:
-        opened: the run that the model is from, or one of them.
-        dataset: the domains that the model was trained on.
-        fields: those that differ between a model of one run and of several.
-    """
-    rows = (np.bincount(domain.y, minlength=len(dataset.classes)) for domain in dataset.domains)
-    return ModelInfo(
-        dataset=dataset.name,
-        data_fingerprint=dataset.fingerprint,
-        kind=dataset.kind,
-        input_shape=dataset.input_shape,
-        dtype=_dtype(dataset),
-        classes=dataset.classes,
-        domains=dataset.domain_names,
-        fgmix_version=fgmix.__version__,
-        # Of the run, so that the same runs give the same model.
-        date=datetime.fromtimestamp(opened.files.record.stat().st_mtime, UTC).date().isoformat(),
-        counts=tuple(tuple(row.tolist()) for row in rows),
-        groups=tuple(len(np.unique(domain.groups)) for domain in dataset.domains if domain.groups is not None),
-        columns=dataset.columns,
-        **fields,
-    )
-
-
-def _dtype(dataset: DomainDataset) -> Dtype:
-    """Return the type of the samples before preprocessing."""
-    names = {d.inputs.x.dtype.name for d in dataset.domains if isinstance(d.inputs, ArrayInputs)}
-    return next((dtype for dtype in get_args(Dtype) if dtype in names), "uint8")

@@ -9,18 +9,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fgmix.algorithms import Algorithm
 from fgmix.data.dataset import Indices
 from fgmix.deploy.novelty import Familiar, fit_familiar
 from fgmix.records.evaluations import Model
 from fgmix.records.metrics import Floats
 from fgmix.records.schema import ResolvedSpec, RunRecord, Which, selected_weights
-from fgmix.training.open_run import OpenedRun, Sample
-from fgmix.training.prepare import build_front
+from fgmix.training.open_run import OpenedRun, PartName, Predictor, Sample, draw_sample, find_device
+from fgmix.training.prepare import PreparedRun, build_front
 
 CODES = 2000  # codes of each domain that `Familiar` is fitted to: more hardly change it and need memory
 NOISE = 200  # noise samples that novelty is tested on: predictions for them should not be trusted
 BATCH = 64  # of noise, per forward pass
+PARTS: tuple[PartName, PartName] = ("train", "holdout")
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,31 @@ def hold_out(run: OpenedRun, noise: Tensor | None = None) -> HeldOut:
         run: the run.
         noise: for a run on activations, those of noise images (`compute_noise_features`).
     """
-    which, model = select_weights(run.record)
-    algorithm = run.algorithm(which, model)
-    familiar = measure_familiar(run, algorithm)
-    (domain,) = run.test_domains
-    parts = [run.sample([domain], part) for part in ("train", "holdout")]
-    batches = [_predict(algorithm, familiar, x) for part in parts for x in part.inputs()]
+    return predict_held_out(run.prepared, run.algorithm(*select_weights(run.record)), measure_in_domain(run)[0], noise)
+
+
+def predict_held_out(
+    run: PreparedRun, predictor: Predictor, in_domain_accuracy: float, noise: Tensor | None = None
+) -> HeldOut:
+    """Predict the domain that a run holds out, by what was trained on the others.
+
+    Args:
+        run: the data, prepared for this domain.
+        predictor: trained on the source domains.
+        in_domain_accuracy: its accuracy on their holdout samples.
+        noise: for a run on activations, those of noise images (`compute_noise_features`).
+    """
+    familiar = measure_familiar(run, predictor)
+    (domain,) = run.spec.test_domains
+    parts = [draw_sample(run, [domain], part) for part in PARTS]
+    batches = [_predict(predictor, familiar, x) for part in parts for x in part.inputs()]
     return HeldOut(
         domain=domain,
         logits=np.concatenate([logits for logits, _ in batches]),
         novelty=np.concatenate([novelty for _, novelty in batches]),
         y=np.concatenate([part.y.numpy() for part in parts]),
-        in_domain_accuracy=measure_in_domain(run)[0],
-        noise=np.concatenate([_predict(algorithm, familiar, x)[1] for x in make_noise(run, NOISE, noise).split(BATCH)]),
+        in_domain_accuracy=in_domain_accuracy,
+        noise=np.concatenate([_predict(predictor, familiar, x)[1] for x in make_noise(run, NOISE, noise).split(BATCH)]),
     )
 
 
@@ -80,25 +92,25 @@ def measure_in_domain(run: OpenedRun) -> tuple[float, float]:
     return accuracy, selected.validation(run.sources, model)
 
 
-def measure_familiar(run: OpenedRun, algorithm: Algorithm) -> Familiar:
+def measure_familiar(run: PreparedRun, predictor: Predictor) -> Familiar:
     """Fit a `Familiar` to the run's source domains, from codes of its network."""
-    seen, new = (run.sample(run.sources, part, limit=CODES) for part in ("train", "holdout"))
-    spec = run.record.spec
+    seen, new = (draw_sample(run, run.sources, part, limit=CODES) for part in PARTS)
+    spec = run.spec
     on_features = spec.frozen or spec.standardize or len(spec.input_shape) == 1
     features = torch.cat(list(new.inputs())).numpy() if on_features else None
-    return fit_familiar(_codes(seen, algorithm), seen.y.numpy(), _codes(new, algorithm), features)
+    return fit_familiar(_codes(seen, predictor), seen.y.numpy(), _codes(new, predictor), features)
 
 
-def _codes(sample: Sample, algorithm: Algorithm) -> Floats:
-    codes: Floats = sample.codes(algorithm).cpu().double().numpy()
+def _codes(sample: Sample, predictor: Predictor) -> Floats:
+    codes: Floats = sample.codes(predictor).cpu().double().numpy()
     return codes
 
 
 @torch.no_grad()
-def _predict(algorithm: Algorithm, familiar: Familiar, x: Tensor) -> tuple[Floats, Floats]:
+def _predict(predictor: Predictor, familiar: Familiar, x: Tensor) -> tuple[Floats, Floats]:
     """Compute logits and novelty of a batch. Codes are not kept: 170,000 codes of 2,048 numbers are gigabytes."""
-    z = algorithm.featurizer(x.to(next(algorithm.parameters()).device)).float()
-    return algorithm.classifier(z).cpu().double().numpy(), familiar.parts(z.cpu().double().numpy(), x.numpy())
+    z = predictor.featurizer(x.to(find_device(predictor))).float()
+    return predictor.classifier(z).cpu().double().numpy(), familiar.parts(z.cpu().double().numpy(), x.numpy())
 
 
 def draw_noise(x: Tensor, n: int, seed: int = 0) -> Tensor:
@@ -140,7 +152,7 @@ def compute_noise_features(spec: ResolvedSpec, n: int, device: torch.device) -> 
     return torch.cat([front(batch.to(device)).float().cpu() for batch in images.split(BATCH)])
 
 
-def make_noise(run: OpenedRun, n: int, features: Tensor | None = None) -> Tensor:
+def make_noise(run: PreparedRun, n: int, features: Tensor | None = None) -> Tensor:
     """Make noise inputs for the network of a run: in the range of its source domains, or given features, standardised.
 
     Args:
@@ -149,6 +161,6 @@ def make_noise(run: OpenedRun, n: int, features: Tensor | None = None) -> Tensor
         features: of noise images, for a run on activations.
     """
     if features is None:
-        return draw_noise(torch.cat(list(run.sample(run.sources, limit=n).inputs())), n)
-    standard = run.prepared.standard
+        return draw_noise(torch.cat(list(draw_sample(run, run.sources, limit=n).inputs())), n)
+    standard = run.standard
     return features if standard is None else torch.from_numpy(standard(features.numpy()))

@@ -18,6 +18,7 @@ from fgmix.algorithms._base import part_of
 from fgmix.data.arrays import as_floats, check_finite, check_numbers, check_scale, is_scaled, require_unmasked
 from fgmix.data.dataset import ArrayInputs, Indices, Inputs
 from fgmix.data.standardisation import Standardisation
+from fgmix.deploy.classifiers import Fitted, build_classifier
 from fgmix.deploy.network import Ensemble, Network
 from fgmix.deploy.novelty import Familiar
 from fgmix.deploy.trust import fill_thresholds
@@ -27,6 +28,7 @@ from fgmix.records.digests import damage_error, digest_of
 from fgmix.records.files import check_path, make_folder, read_bytes, write_bytes
 from fgmix.records.model import ModelInfo, explain_broken, read_info, write_info
 from fgmix.training.devices import pick_device
+from fgmix.training.open_run import Predictor
 from fgmix.training.prepare import build_front, new_algorithm
 
 WEIGHTS = "weights.safetensors"
@@ -196,9 +198,7 @@ def _build_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network | Ens
 
 def _build_one(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     with torch.random.fork_rng(devices=[]):  # initial weights are random, then replaced: the caller's generator stays
-        # The whole network, also of a run that trained after a cut, with its adapters merged.
-        spec = structs.replace(info.spec, views=0, lora=0)
-        algorithm = new_algorithm(spec, info.classes, info.domains, blank=True)
+        predictor = _build_predictor(info, part_of(tensors, "classifier"))
         backbone = build_front(info.spec, blank=True) if info.spec.frozen else None
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
     usual, reach, limit, size = (float(tensors[name]) for name in ("usual", "reach", "limit", "size"))
@@ -208,9 +208,18 @@ def _build_one(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
         mean, scale, tail = (tensors[f"standardise.{name}"].numpy() for name in ("mean", "scale", "tail"))
         standard = Standardisation(mean, scale, float(tail), imputes=bool(info.columns))
     temperature = float(tensors["temperature"])
-    network = Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard, backbone)
+    network = Network(predictor.featurizer, predictor.classifier, temperature, familiar, standard, backbone)
     network.load_state_dict(tensors)
     return network.eval()
+
+
+def _build_predictor(info: ModelInfo, tensors: dict[str, Tensor]) -> Predictor:
+    """Build featurizer and classifier: of a network without its weights, or a fitted classifier from its tensors."""
+    if "columns" in tensors:
+        return Fitted(build_classifier(tensors))
+    # The whole network, also of a run that trained after a cut, with its adapters merged.
+    spec = structs.replace(info.spec, views=0, lora=0)
+    return new_algorithm(spec, len(info.classes), len(info.domains), blank=True)
 
 
 def _to_array(x: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -26,8 +26,9 @@ from msgspec import structs
 import fgmix
 from fgmix.algorithms import Algorithm
 from fgmix.data import DomainDataset
+from fgmix.deploy.build import build_network, describe
 from fgmix.deploy.card import CARD, write_card
-from fgmix.deploy.fit import build_network, check_own_files, describe, lock_folder
+from fgmix.deploy.fit import check_own_files, lock_folder
 from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Ensemble
 from fgmix.errors import UserError, unknown
@@ -232,8 +233,8 @@ def _describe(
     spec = structs.replace(runs.records[used[0]].spec, **arm)
     sources = tuple(domain for domain in run.dataset.domains if domain.name in run.sources)
     info = describe(
-        run,
         replace(run.dataset, domains=sources),
+        run.files.record,
         spec=spec,
         run=spec.name,
         min_confidence=(None,) * len(run.dataset.classes),  # not calibrated without held-out domains
@@ -243,7 +244,7 @@ def _describe(
         composition=composition,
         weights_matched=run.record.weights_matched,
     )
-    members = [build_network(run, network) for network in networks]
+    members = [build_network(run.prepared, network) for network in networks]
     model = Model(info, (Ensemble(members) if kind == "ensemble" else members[0]).eval())
     # Of several methods the first by name: the row should not depend on the validation of a test domain's runs.
     first = min(runs.records.values(), key=lambda record: record.spec.algorithm).spec

@@ -158,6 +158,35 @@ class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
         return {domain.domain: domain.metrics for domain in self.domains}
 
 
+class Trial(Struct, frozen=True, forbid_unknown_fields=True):
+    """A recipe that `fit` tried, or skipped."""
+
+    recipe: str  # its name
+    about: str  # one line
+    by_domain: bool  # whether each domain was standardised by itself, as `predict --adapt` does
+    values: dict[str, Share]  # the metric by held-out domain; empty if it was skipped
+    cpu_seconds: float  # of all trainings and predictions, without those for the model
+    skipped: str = ""  # why it was not tried on all domains; empty if it was
+
+    @property
+    def mean(self) -> float:
+        """Mean over the held-out domains; 0 if it was skipped."""
+        return sum(self.values.values()) / len(self.values) if self.values else 0.0
+
+
+class Choice(Struct, frozen=True, forbid_unknown_fields=True):
+    """How `fit` chose a recipe."""
+
+    asked: str  # digest of what the user asked for
+    recipe: str  # the model's, which has the highest mean over all held-out domains
+    without: dict[str, str]  # by domain, the recipe that the other domains choose, whose result the estimate reports
+    nested: bool  # whether they choose by leave-one-domain-out, too, or by the holdout parts of the source domains
+    best: Share  # highest mean over the held-out domains, which is too high for an estimate: it was selected
+    trials: tuple[Trial, ...]  # in the order of their cost
+    budget: float  # seconds
+    seconds: float  # spent
+
+
 class Composition(Struct, frozen=True, forbid_unknown_fields=True):
     """The runs that a soup or an ensemble is made of, and how they were selected."""
 
@@ -246,13 +275,14 @@ class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # the metric of its estimate on held-out samples of its own domains; None without an estimate
     in_domain_value: Share | None = None
     weights: str = ""  # digest of the file of its weights; empty before it is written
+    choice: Choice | None = None  # how the recipe was chosen; None if the user named the method
     schema: Literal[6] = SCHEMA  # version of this schema
 
 
 def write_info(folder: Path, info: ModelInfo) -> None:
     """Write the `model.json` of a model's folder."""
     content = {**to_plain(info), "spec": to_plain(info.spec)}
-    for name in ("groups", "columns"):
+    for name in ("groups", "columns", "choice"):
         if not content[name]:
             del content[name]  # so that models of earlier versions do not change
     write_json(folder / INFO, content)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from msgspec import structs
-from torch import Tensor
+from torch import Tensor, nn
 
 from fgmix.algorithms import Algorithm
 from fgmix.data import Domain, DomainDataset
@@ -29,6 +30,19 @@ from fgmix.training.prepare import PreparedRun, load_dataset, new_algorithm, pre
 from fgmix.training.state import list_snapshot_steps, load_weights
 
 PartName = Literal["train", "holdout"]
+
+
+class Predictor(Protocol):
+    """A featurizer and a classifier, trained in any way."""
+
+    featurizer: nn.Module
+    classifier: nn.Module
+
+
+def find_device(predictor: Predictor) -> torch.device:
+    """Return the device of a predictor, whose classifier may have buffers alone."""
+    h = predictor.classifier
+    return next(chain(h.parameters(), h.buffers())).device
 
 
 @dataclass(frozen=True)
@@ -58,9 +72,9 @@ class Sample:
             for start in range(0, len(indices), batch_size):
                 yield domain.inputs.clean(indices[start : start + batch_size])
 
-    def codes(self, algorithm: Algorithm) -> Tensor:
+    def codes(self, algorithm: Predictor) -> Tensor:
         """Compute z = g_θ(x) of all samples (N, d)."""
-        device = next(algorithm.parameters()).device
+        device = find_device(algorithm)
         with torch.no_grad():
             return torch.cat([algorithm.featurizer(x.to(device)).float() for x in self.inputs()])
 
@@ -107,7 +121,7 @@ class OpenedRun:
         run = self.prepared
         # Pre-trained weights are loaded only below adapters: else every weight comes from the file.
         blank = not run.spec.lora
-        algorithm = new_algorithm(run.spec, run.dataset.classes, run.sources, blank=blank)
+        algorithm = new_algorithm(run.spec, len(run.dataset.classes), len(run.sources), blank=blank)
         model_only = self.files.is_snapshot(path) or run.spec.keep == "best"
         try:
             load_weights(path, algorithm, model_only=model_only)
@@ -120,7 +134,7 @@ class OpenedRun:
         if (snapshot := self.files.snapshot(0)).exists():
             return self.at(snapshot)
         run = self.prepared
-        return new_algorithm(run.spec, run.dataset.classes, run.sources).to(self.device).eval()
+        return new_algorithm(run.spec, len(run.dataset.classes), len(run.sources)).to(self.device).eval()
 
     def path(self, model: Model = "raw") -> Iterator[tuple[int, Algorithm]]:
         """Yield the algorithm at the steps of the snapshots; without any, before the first and after the last step."""
@@ -135,15 +149,21 @@ class OpenedRun:
 
     def sample(self, names: Sequence[str], part: PartName = "train", limit: int | None = None, seed: int = 0) -> Sample:
         """Return samples of a part of the named domains, at most `limit` of each, drawn without replacement."""
-        dataset = self.prepared.dataset
-        ids = tuple(map(dataset.index, names))
-        indices = []
-        for name in names:
-            pool: Indices = getattr(self.prepared.splits[name], part)
-            if limit is not None and limit < len(pool):
-                pool = numpy_generator("sample", seed, name, part).choice(pool, limit, replace=False)
-            indices.append(pool)
-        return Sample(tuple(dataset.domains[i] for i in ids), ids, tuple(indices))
+        return draw_sample(self.prepared, names, part, limit, seed)
+
+
+def draw_sample(
+    run: PreparedRun, names: Sequence[str], part: PartName = "train", limit: int | None = None, seed: int = 0
+) -> Sample:
+    """Return samples of a part of the named domains, at most `limit` of each, drawn without replacement."""
+    ids = tuple(map(run.dataset.index, names))
+    indices = []
+    for name in names:
+        pool: Indices = getattr(run.splits[name], part)
+        if limit is not None and limit < len(pool):
+            pool = numpy_generator("sample", seed, name, part).choice(pool, limit, replace=False)
+        indices.append(pool)
+    return Sample(tuple(run.dataset.domains[i] for i in ids), ids, tuple(indices))
 
 
 def load_algorithm(

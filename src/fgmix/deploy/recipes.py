@@ -1,0 +1,209 @@
+"""The recipes that `fit` tries, in one table: classifiers of scikit-learn on features, and networks.
+
+A recipe of your own joins the table by `register`, in a file that `--plugin` imports, or as an entry point:
+
+    [project.entry-points."fgmix.recipes"]
+    ridge = "your_package.recipes:RIDGE"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import ClassifierMixin
+
+from fgmix.data.dataset import Indices
+from fgmix.deploy.classifiers import FittedClassifier, convert
+from fgmix.errors import UserError, bad_value, unknown
+from fgmix.records.plugins import load_group
+from fgmix.records.protocols import Kind
+
+GROUP = "fgmix.recipes"  # entry-point group of plug-ins: name = "package.module:RECIPE"
+VECTORS: tuple[Kind, ...] = ("features", "small_images")  # what a classifier of vectors can use as it is
+STEPS = 300  # of a small network: on the data of docs/your-data.md as good as 1,000
+
+Samples = npt.NDArray[np.float32]  # (n, f), standardised
+Weights = npt.NDArray[np.float64]  # (n,)
+Fit = Callable[[Samples, Indices, Weights | None], ClassifierMixin | FittedClassifier]
+
+
+@dataclass(frozen=True)
+class Size:
+    """What the cost of a recipe depends on."""
+
+    samples: int  # for training
+    features: int
+    classes: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One way to make a model.
+
+    Args:
+        name: unique.
+        about: one line for the card.
+        kinds: of data that it can use; image files become "features" where a backbone with weights is at hand.
+        cost: rough CPU-seconds of one training, before any is measured. Cheap recipes are tried first.
+        fit: trains a classifier of scikit-learn, which `classifiers.convert` knows, on samples (n, f), labels and
+            weights (n,) or None; None for a recipe that trains a network.
+        options: of the run that trains the network, fields of `fgmix.RunSpec`.
+        largest: most samples that it can be trained on.
+    """
+
+    name: str
+    about: str
+    kinds: tuple[Kind, ...]
+    cost: Callable[[Size], float]
+    fit: Fit | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    largest: float = float("inf")
+
+    def __post_init__(self) -> None:
+        if (self.fit is None) == (not self.options):
+            raise bad_value("recipe", "a Recipe with `fit` or with the `options` of a run, one of them", self.name)
+
+    def train(self, x: Samples, y: Indices, weights: Weights | None, classes: int) -> FittedClassifier:
+        """Train its classifier, on labels 0, …, `classes` − 1."""
+        assert self.fit is not None
+        if len(present := np.unique(y)) < 2:
+            return _build_constant(int(present[0]), classes, x.shape[1])
+        fitted = self.fit(x, y, weights)
+        return fitted if isinstance(fitted, FittedClassifier) else convert(fitted, classes, x)
+
+
+def fit_logistic(x: Samples, y: Indices, weights: Weights | None, *, c: float) -> ClassifierMixin:
+    """Fit a logistic regression with an L2 penalty, of inverse strength `c`."""
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=c, max_iter=200).fit(x, y, weights)
+
+
+def fit_svm(x: Samples, y: Indices, weights: Weights | None, *, c: float) -> ClassifierMixin:
+    """Fit a support vector machine with an RBF kernel of scikit-learn's default width, γ = 1 / (f · var x).
+
+    One product of matrices makes the kernel: libsvm's own, sample by sample, takes ten times as long on 2,048 features.
+    """
+    from sklearn.svm import SVC
+
+    gram = partial(compute_gram, gamma=1 / max(x.shape[1] * float(x.var()), 1e-12))
+    return SVC(C=c, kernel=gram).fit(x, y, weights)
+
+
+def compute_gram(a: Samples, b: Samples, *, gamma: float) -> npt.NDArray[np.float64]:
+    """Compute exp(−γ ‖a_i − b_j‖²), (n, m)."""
+    from sklearn.metrics.pairwise import rbf_kernel
+
+    gram: npt.NDArray[np.float64] = rbf_kernel(a, b, gamma=gamma).astype(np.float64, copy=False)
+    return gram
+
+
+def fit_boosting(x: Samples, y: Indices, weights: Weights | None) -> ClassifierMixin:
+    """Fit 100 small trees by gradient boosting, each on at most 2,000 random samples.
+
+    Friedman, "Stochastic Gradient Boosting", 2002, https://doi.org/10.1016/S0167-9473(01)00065-2.
+    """
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    trees = GradientBoostingClassifier(max_depth=3, subsample=min(1.0, 2000 / len(x)), random_state=0)
+    return trees.fit(x, y, weights)
+
+
+def _build_constant(label: int, classes: int, features: int) -> FittedClassifier:
+    """Build a classifier that always predicts the only class of its training data."""
+    tensors = {"weight": torch.zeros(classes, features), "bias": torch.zeros(classes)}
+    tensors["bias"][label] = 1e4
+    return FittedClassifier("linear", tensors, range(classes), classes)
+
+
+def _train(algorithm: str, cost: float) -> dict[str, Any]:
+    """Describe a recipe that trains the small network; `cost`: seconds of a step with 1,000 features."""
+    every: tuple[Kind, ...] = ("features", "small_images", "signals", "images")
+    return {
+        "kinds": every,
+        "options": MappingProxyType({"algorithm": algorithm}),
+        "cost": lambda size: STEPS * cost * (0.3 + size.features / 1000),
+    }
+
+
+def _logistic(c: float) -> dict[str, Any]:
+    return {
+        "about": f"logistic regression, C = {c:g}",
+        "kinds": VECTORS,
+        "fit": partial(fit_logistic, c=c),
+        "cost": lambda size: 3e-8 * size.samples * size.features * size.classes,
+    }
+
+
+_TABLE: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("logistic_strong", **_logistic(0.001)),
+        Recipe("logistic", **_logistic(0.03)),
+        Recipe("logistic_weak", **_logistic(1.0)),
+        Recipe(
+            "svm",
+            "support vector machine, RBF kernel, C = 3",
+            VECTORS,
+            fit=partial(fit_svm, c=3.0),
+            cost=lambda size: 4e-11 * size.samples**2 * (size.features + 200),
+            largest=15_000,  # the kernel is a matrix of doubles: 1.8 GB
+        ),
+        Recipe(
+            "boosting",
+            "gradient boosting, 100 trees of depth 3",
+            ("features",),
+            fit=fit_boosting,
+            cost=lambda size: (
+                5e-6 * min(size.samples, 2000) * size.features * max(1, size.classes - 1) + 1e-5 * size.samples
+            ),
+        ),
+        Recipe("erm", "small network, ERM", **_train("erm", 0.006)),
+        Recipe("mixup", "small network, mixup", **_train("mixup", 0.007)),
+        Recipe("coral", "small network, CORAL", **_train("coral", 0.01)),
+        Recipe("fgmix", "small network, FGMix", **_train("fgmix", 0.03)),
+    )
+}
+
+
+def register(recipe: Recipe) -> Recipe:
+    """Add a recipe to the table.
+
+    >>> from sklearn.linear_model import RidgeClassifier
+    >>> ridge = Recipe("ridge", "ridge regression", ("features",), lambda size: 1e-9 * size.samples * size.features**2,
+    ...                fit=lambda x, y, weights: RidgeClassifier().fit(x, y, weights))
+    >>> register(ridge) is find("ridge")
+    True
+    >>> del _TABLE["ridge"]
+    """
+    if not isinstance(recipe, Recipe):
+        raise bad_value("recipe", "a fgmix.deploy.recipes.Recipe", recipe)
+    if _TABLE.setdefault(recipe.name, recipe) is not recipe:
+        raise UserError(f"Recipe {recipe.name!r} is registered already. Choose another name.")
+    return recipe
+
+
+def find(name: str) -> Recipe:
+    """Return the recipe of a name."""
+    _load_plug_ins()
+    if name not in _TABLE:
+        raise unknown("recipe", name, list(_TABLE))
+    return _TABLE[name]
+
+
+def list_recipes(names: Sequence[str] | None = None) -> list[Recipe]:
+    """List the recipes of the table, or the named ones."""
+    _load_plug_ins()
+    return list(_TABLE.values()) if names is None else [find(name) for name in names]
+
+
+@cache
+def _load_plug_ins() -> dict[str, str]:
+    return load_group(GROUP, lambda _, recipe: register(recipe))

@@ -1,0 +1,253 @@
+"""fit without a method: recipes, their choice, its estimate, its budget, and how it resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+
+from deploy.made import vectors
+from fgmix import Model, fit, load_model
+from fgmix.deploy import recipes
+from fgmix.deploy.choose import Budget, Candidate, Fold, Trials
+from fgmix.deploy.export import export_model
+from fgmix.deploy.recipes import Recipe
+from fgmix.errors import UserError
+
+CHEAP = ("logistic", "logistic_weak", "svm")
+
+
+def choose(out: Path, **options: Any) -> Model:
+    return fit(vectors(), out, **{"recipes": CHEAP, "progress": False, "device": "cpu", **options})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("chosen") / "model"
+    choose(out)
+    return out
+
+
+def test_each_value_is_that_of_scikit_learn_on_the_domain_held_out(folder: Path) -> None:
+    """Worked out again: standardised and trained on the training parts of the other domains."""
+    choice = load_model(folder).info.choice
+    assert choice is not None
+    data = vectors()
+    candidate = make_candidate("logistic", folder)
+    for held_out in data.domains:
+        splits = candidate.prepare(held_out.name).splits
+        sources = [domain for domain in data.domains if domain is not held_out]
+        x = np.concatenate([domain.inputs.x[splits[domain.name].train] for domain in sources])
+        y = np.concatenate([domain.y[splits[domain.name].train] for domain in sources])
+        fitted = LogisticRegression(C=0.03, max_iter=200).fit((x - x.mean(0)) / x.std(0), y)
+        expected = fitted.score((held_out.inputs.x - x.mean(0)) / x.std(0), held_out.y)
+        (trial,) = (trial for trial in choice.trials if trial.recipe == "logistic")
+        assert trial.values[held_out.name] == pytest.approx(expected)
+
+
+def make_candidate(name: str, out: Path) -> Candidate:
+    from fgmix.deploy.choose import Workbench
+    from fgmix.records.schema import RunSpec
+
+    spec = RunSpec(dataset="arrays", algorithm="erm", steps=300)
+    return Candidate(recipes.find(name), Workbench(spec, vectors(), out, "cpu", progress=False))
+
+
+def test_a_domain_is_reported_by_what_the_others_choose(folder: Path) -> None:
+    """Each recipe trained again without pairs of domains, of which one is scored."""
+    info = load_model(folder).info
+    assert info.choice is not None
+    assert info.estimate is not None
+    assert info.choice.nested
+    names = vectors().domain_names
+    for domain in info.estimate.domains:
+        others = [name for name in names if name != domain.domain]
+        means = {
+            name: np.mean([make_candidate(name, folder).train(*sort((domain.domain, e))).values[e] for e in others])
+            for name in CHEAP
+        }
+        chosen = info.choice.without[domain.domain]
+        assert means[chosen] == max(means.values())
+        (trial,) = (trial for trial in info.choice.trials if trial.recipe == chosen)
+        assert domain.accuracy == pytest.approx(trial.values[domain.domain])
+    assert info.choice.best == max(trial.mean for trial in info.choice.trials)
+
+
+def sort(names: Sequence[str]) -> list[str]:
+    return sorted(names, key=vectors().domain_names.index)
+
+
+def test_the_model_is_trained_on_all_samples_and_exported(folder: Path, tmp_path: Path) -> None:
+    model = load_model(folder)
+    assert model.info.choice is not None
+    assert model.info.estimate is not None
+    x = np.concatenate([domain.inputs.x for domain in vectors().domains])
+    y = np.concatenate([domain.y for domain in vectors().domains])
+    run = make_candidate(model.info.choice.recipe, folder).prepare()
+    standard = run.standard
+    assert standard is not None
+    trained = recipes.find(model.info.choice.recipe).fit(standard(x), y, None)  # type: ignore[misc]
+    guesses = model.predict(x).probabilities.argmax(1)
+    assert guesses.tolist() == trained.predict(standard(x)).tolist()
+    pytest.importorskip("onnxruntime")
+    export_model(model, tmp_path / "model.onnx")  # which compares the file with the model
+
+
+@pytest.mark.parametrize("name", ["svm", "boosting", "mixup"])
+def test_every_kind_of_recipe_makes_a_whole_model(name: str, tmp_path: Path) -> None:
+    model = choose(tmp_path / "model", recipes=[name], steps=30)
+    again = load_model(tmp_path / "model")
+    x = vectors(seed=5).domains[0].inputs.x
+    found = again.predict(x)
+    np.testing.assert_array_equal(found.probabilities, model.predict(x).probabilities)
+    assert (found.novelty <= 1).mean() > 0.9
+    assert (again.predict(np.full((3, 5), 90.0)).novelty > 1).all()
+    assert found.trusted.any()
+    assert "## Recipes tried" in (tmp_path / "model" / "card.md").read_text()
+
+
+class Simulated(Candidate):
+    """A candidate whose recipe is a least-squares fit of a few features."""
+
+    def __init__(self, columns: Sequence[int], x: np.ndarray, y: np.ndarray) -> None:
+        recipe = Recipe(str(columns), "", ("features",), lambda _: 1.0, fit=lambda *_: RidgeClassifier())
+        super().__init__(recipe, None)  # type: ignore[arg-type]
+        object.__setattr__(self, "x", np.concatenate([x[..., columns], np.ones((*y.shape, 1))], axis=2))
+        object.__setattr__(self, "y", 2 * y - 1)
+
+    x: np.ndarray
+    y: np.ndarray
+
+    def guess_seconds(self) -> float:
+        return 0.0
+
+    def train(self, *held_out: str) -> Fold:
+        rest = [d for d in range(len(self.y)) if str(d) not in held_out]
+        x, y = self.x[rest].reshape(-1, self.x.shape[2]), self.y[rest].reshape(-1)
+        w = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ y)
+        scores = {name: float(((self.x[int(name)] @ w) * self.y[int(name)] > 0).mean()) for name in held_out}
+        known = float((x[::2] @ w * y[::2] > 0).mean())
+        return Fold(scores, known, known, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("domains", [2, 3, 5])
+def test_the_best_of_many_is_too_high_and_the_estimate_is_not(domains: int) -> None:
+    """The labels are noise: nothing predicts better than chance. Twelve recipes of two features each."""
+    rng, repeats = np.random.default_rng(domains), 150
+    best, shortcut, honest = [], [], []
+    names = [str(d) for d in range(domains)]
+    for _ in range(repeats):
+        x, y = rng.normal(size=(domains, 40, 12)), rng.integers(2, size=(domains, 40))
+        trials = Trials([Simulated([r, (r + 1) % 12], x, y) for r in range(12)], names, Budget(1.0), progress=False)
+        trials.run()
+        values = np.array([[trials.folds[each][name].values[name] for name in names] for each in trials.tried])
+        best.append(values.mean(1).max())
+        shortcut.append(np.mean([values[np.delete(values, d, 1).mean(1).argmax(), d] for d in range(domains)]))
+        honest.append(np.mean([trials.folds[trials.choose_without(name)][name].values[name] for name in names]))
+    error = np.std(honest) / repeats**0.5
+    assert np.mean(best) > 0.55
+    assert np.mean(shortcut) > 0.51
+    assert abs(np.mean(honest) - 0.5) < 3 * error
+
+
+class Timed(Candidate):
+    """A candidate that only spends time: ten times its guess."""
+
+    def guess_seconds(self) -> float:
+        return float(self.recipe.cost(None))  # type: ignore[arg-type]
+
+    def train(self, *held_out: str) -> Fold:
+        spent = 10 * self.guess_seconds()
+        return Fold(dict.fromkeys(held_out, 0.5), 0.5, 0.5, spent, spent)
+
+
+def make_timed(name: str, seconds: float) -> Timed:
+    return Timed(Recipe(name, name, ("features",), lambda _: seconds, fit=lambda *_: RidgeClassifier()), None)  # type: ignore[arg-type]
+
+
+def test_the_budget_skips_what_would_exceed_it() -> None:
+    """The first training corrects the guess; the cheapest recipe is tried in any case."""
+    candidates = [make_timed("dear", 100.0), make_timed("cheap", 1.0), make_timed("middle", 4.0)]
+    trials = Trials(candidates, ("a", "b", "c"), Budget(200.0), progress=False)
+    trials.run()
+    found = trials.describe()
+    assert [trial.recipe for trial in found] == ["cheap", "middle", "dear"]
+    assert [bool(trial.skipped) for trial in found] == [False, True, True]
+    assert [trial.cpu_seconds for trial in found] == [30.0, 40.0, 0.0]
+    assert not trials.nested  # nothing to choose
+    only = Trials(candidates[:1], ("a", "b", "c"), Budget(1.0), progress=False)
+    only.run()
+    assert not only.skipped
+
+
+def test_pairs_are_held_out_only_if_there_is_time_for_all() -> None:
+    for seconds, nested in ((1200.0, True), (150.0, False)):
+        candidates = [make_timed("a", 1.0), make_timed("b", 1.0)]
+        trials = Trials(candidates, ("a", "b", "c", "d"), Budget(seconds), progress=False)
+        trials.run()
+        assert bool(trials.nested) is nested
+        assert trials.budget.spent <= seconds
+
+
+def test_an_interrupted_fit_resumes_without_repeating_a_training(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    trained = Recipe.train
+
+    def count(self: Recipe, *args: Any) -> Any:
+        calls.append(self.name)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return trained(self, *args)
+
+    monkeypatch.setattr(Recipe, "train", count)
+    with pytest.raises(KeyboardInterrupt):
+        choose(tmp_path / "model")
+    model = choose(tmp_path / "model")
+    # each recipe without each domain and each pair of them, the model twice, and the interrupted training
+    assert len(calls) == 3 * (3 + 3) + 2 + 1
+    x = vectors().domains[0].inputs.x
+    np.testing.assert_array_equal(model.predict(x).probabilities, load_model(folder).predict(x).probabilities)
+    calls.clear()
+    choose(tmp_path / "model")
+    assert calls == []
+    with pytest.raises(UserError, match="other settings"):
+        choose(tmp_path / "model", budget="1h")
+
+
+@pytest.fixture
+def ridge() -> Iterator[Recipe]:
+    recipe = Recipe(
+        "ridge",
+        "ridge regression",
+        ("features",),
+        lambda size: 1e-9 * size.samples,
+        fit=lambda x, y, weights: RidgeClassifier().fit(x, y, weights),
+    )
+    yield recipes.register(recipe)
+    del recipes._TABLE["ridge"]
+
+
+def test_a_recipe_of_a_user_joins_the_table(ridge: Recipe, tmp_path: Path) -> None:
+    model = choose(tmp_path / "model", recipes=None, budget=2)
+    assert model.info.choice is not None
+    assert "ridge" in [trial.recipe for trial in model.info.choice.trials]
+    with pytest.raises(UserError, match="registered already"):
+        recipes.register(Recipe("ridge", "", (), ridge.cost, fit=ridge.fit))
+
+
+def test_what_leaves_nothing_to_choose_is_refused(tmp_path: Path) -> None:
+    for options, words in (
+        ({"estimated": False}, "--no-estimate"),
+        ({"settings": {"lr": 1.0}}, "settings"),
+        ({"recipes": ["logistical"]}, "logistic"),
+        ({"budget": "soon"}, "duration"),
+        ({"budget": -1}, "budget"),
+    ):
+        with pytest.raises(UserError, match=words):
+            choose(tmp_path / "model", **options)
