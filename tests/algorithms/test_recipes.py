@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, S
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, BaseConfig
+from fgmix.algorithms._base import split_batches
 from fgmix.algorithms._optimizer import compute_factor
 from fgmix.errors import UserError
 from fgmix.networks import Featurizer, build_featurizer
@@ -201,6 +202,45 @@ def test_a_reset_optimiser_is_the_recipes_and_follows_the_schedule() -> None:
         eqrm.step(toy_batches(b=2))
     assert isinstance(eqrm.optimizer, SGD)
     assert [group["lr"] for group in eqrm.optimizer.param_groups] == pytest.approx([0.01 / 2, 0.05 / 2])
+
+
+def test_parts_of_a_batch_have_all_its_samples() -> None:
+    batches = [(torch.arange(5.0)[:, None], torch.arange(5)), (torch.arange(2.0)[:, None], torch.arange(2))]
+    parts = split_batches(batches, 4)
+    assert [[y.tolist() for _, y in part] for part, _ in parts] == [[[0, 1], [0]], [[2], [1]], [[3]], [[4]]]
+    assert [share for _, share in parts] == [3 / 7, 2 / 7, 1 / 7, 1 / 7]
+    assert split_batches(batches, 1) == [(batches, 1.0)]
+
+
+def test_only_declared_methods_accept_micro_batches_also_below_a_wrapper() -> None:
+    assert {name for name in algorithms.names() if algorithms.get(name).per_sample} >= {"erm", "sd", "miro", "sam"}
+    for name, accepted in (("sagm", True), ("sam+coral", False), ("mixup", False), ("fish", False)):
+        assert algorithms.get(name).per_sample is accepted
+    with pytest.raises(UserError, match="accumulate"):
+        toy_algorithm("vrex", accumulate=2)
+
+    class Mine(algorithms.get("erm")):  # type: ignore[misc]
+        def objective(self, batches: Any) -> Any:
+            """What it does is not known."""
+
+    assert not Mine.per_sample
+
+
+def test_micro_batches_return_the_terms_of_the_whole_batch() -> None:
+    whole, parts = (toy_algorithm("sd", accumulate=n).step(toy_batches()) for n in (1, 4))
+    assert whole.keys() == parts.keys()
+    for name, value in whole.items():
+        torch.testing.assert_close(parts[name], value)
+
+
+@pytest.mark.parametrize("name", ["erm", "miro", "sam", "sagm+sd"])
+def test_micro_batches_have_the_gradient_of_the_whole_batch_up_to_rounding(name: str) -> None:
+    """The stated tolerance: sums in another order differ by 1e-6 of the norm in single precision."""
+    whole, parts = (toy_algorithm(name, accumulate=n, optimizer="sgd", lr=1.0) for n in (1, 4))
+    for algorithm in (whole, parts):
+        algorithm.step(toy_batches())
+    ours, theirs = (torch.cat([p.grad.flatten() for p in a.parameters() if p.grad is not None]) for a in (whole, parts))
+    assert float((ours - theirs).norm() / ours.norm()) < 1e-6
 
 
 def test_a_search_space_may_name_settings_of_the_recipe() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from copying import replace
+from fgmix.algorithms import Batches
+from fgmix.algorithms.erm import ERM
 from fgmix.errors import UserError
 from fgmix.records.schema import RunRecord
 from fgmix.training.loop import train
@@ -50,6 +54,28 @@ def test_resume_in_the_middle_of_warm_up_and_of_decay(tmp_path: Path, optimizer:
             with pytest.raises(Killed):
                 run(tmp_path / "killed", optimizer=optimizer)
     assert_same_run(run(tmp_path / "killed", optimizer=optimizer), whole)
+
+
+def test_resume_in_the_middle_of_a_step_with_micro_batches(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole", accumulate=4)
+    objective, passes = ERM.objective, count()
+
+    def die_in_a_third_of_four(self: ERM, batches: Batches) -> dict[str, Tensor]:
+        if next(passes) == 4 * 13 + 2:
+            raise Killed
+        return objective(self, batches)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ERM, "objective", die_in_a_third_of_four)
+        with pytest.raises(Killed):
+            run(tmp_path / "killed", accumulate=4)
+    assert_same_run(run(tmp_path / "killed", accumulate=4), whole)
+
+
+def test_micro_batches_are_refused_before_training() -> None:
+    for algorithm, n in (("coral", 2), ("erm", 9)):  # batches have 8 samples
+        with pytest.raises(UserError, match="accumulate"):
+            resolve(replace(toy_spec(algorithm), settings={"accumulate": n}), toy_data())
 
 
 def test_a_shared_trunk_has_the_recipe(tmp_path: Path) -> None:

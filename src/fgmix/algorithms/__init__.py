@@ -8,6 +8,7 @@ from fgmix.algorithms._config import log_uniform as log_uniform
 from fgmix.algorithms._config import search as search
 from fgmix.algorithms._config import setting as setting
 from fgmix.algorithms._config import uniform as uniform
+from fgmix.algorithms._registry import check_accumulation as check_accumulation
 from fgmix.algorithms._registry import check_domains as check_domains
 from fgmix.algorithms._registry import compositions as compositions
 from fgmix.algorithms._registry import create as create

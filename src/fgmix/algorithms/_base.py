@@ -85,18 +85,24 @@ class Algorithm(nn.Module):
     delayed: ClassVar[Mapping[str, str]] = {}  # parts that start later, by the setting that gives the step
     restarts: ClassVar[tuple[str, ...]] = ()  # settings that give the step of a reset; see `restart_optimizer`
     forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of costlier variants by name, timed and tested too
+    # True: the loss is a mean over samples, each computed from that sample alone; see `backward`.
+    per_sample: ClassVar[bool] = False
     wrappable: ClassVar[bool] = True  # whether SAM and SAGM may replace `Algorithm.update`; see `__init_subclass__`
     Config: ClassVar[type[BaseConfig]] = BaseConfig
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Set `wrappable` to False for a class with an `update` or `step` of its own that does not declare it.
+        """Set `wrappable` and `per_sample` to False for a class with an update of its own that does not declare them.
 
-        Such a class declares `wrappable = True` if its `update` ends in `super().update(batches)`, which a wrapper
-        replaces; otherwise the wrapper would have no effect.
+        A class with an `update` or `step` declares `wrappable = True` if its `update` ends in
+        `super().update(batches)`, which a wrapper replaces; otherwise the wrapper would have no effect. A class with an
+        objective of its own declares `per_sample = True` if that is so.
         """
         super().__init_subclass__(**options)
-        if {"update", "step"} & vars(cls).keys() and "wrappable" not in vars(cls):
+        own = vars(cls).keys()
+        if {"update", "step"} & own and "wrappable" not in own:
             cls.wrappable = False
+        if {"objective", "update", "step"} & own and "per_sample" not in own:
+            cls.per_sample = False
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
         check_parts(featurizer, classifier, n_domains)
@@ -125,10 +131,27 @@ class Algorithm(nn.Module):
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         """Take one step of the optimiser on the "loss" of `objective`."""
-        terms = self.objective(batches)
-        check_metrics(terms, trained=True)
-        descend(self.optimizer, terms["loss"])
+        self.optimizer.zero_grad(set_to_none=True)
+        terms = self.backward(batches)
+        self.optimizer.step()
         return terms
+
+    def backward(self, batches: Batches) -> dict[str, Tensor]:
+        """Add the gradients of the objective to those of the parameters, and return its terms.
+
+        The gradients of the recipe's micro-batches are added up, weighed by their shares of the samples.
+        """
+        parts, total = split_batches(batches, self.config.accumulate), dict[str, Tensor]()
+        for part, share in parts:
+            terms = self.objective(part)
+            check_metrics(terms, trained=True)
+            if len(parts) == 1:
+                terms["loss"].backward()
+                return terms
+            (share * terms["loss"]).backward()
+            for name, value in terms.items():
+                total[name] = total.get(name, 0) + share * value.detach()
+        return total
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:  # noqa: ARG002 (for methods)
         """Return the loss to minimise under "loss", and its terms."""
@@ -404,6 +427,22 @@ def part_of(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
 def batch_of(batches: Batches) -> tuple[Tensor, Tensor]:
     """Return all domains as one batch: x (k·b, …), y (k·b,)."""
     return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+
+
+def split_batches(batches: Batches, n: int) -> list[tuple[Batches, float]]:
+    """Split the batch of every domain into n nearly equal parts, or fewer if it has fewer samples.
+
+    Returns one list of batches for each part, and its share of all samples.
+
+    >>> [(len(part), share) for part, share in split_batches([(torch.zeros(4, 2), torch.zeros(4))] * 3, 2)]
+    [(3, 0.5), (3, 0.5)]
+    """
+    if n == 1:
+        return [(batches, 1.0)]
+    samples = sum(len(y) for _, y in batches)
+    parts = [list(zip(x.tensor_split(n), y.tensor_split(n))) for x, y in batches]
+    micro = ([(x, y) for x, y in part if len(y)] for part in zip(*parts))
+    return [(part, sum(len(y) for _, y in part) / samples) for part in micro if part]
 
 
 def domains_of(batches: Batches) -> Tensor:

@@ -155,6 +155,12 @@ class BaseConfig:
     clip_norm: float | None = setting(
         None, help="largest norm of the gradient, to which longer ones are scaled; none: no bound", gt=0, late=True
     )
+    accumulate: int = setting(
+        1,
+        help="micro-batches of a step, whose gradients are added: less memory, for methods that allow it",
+        ge=1,
+        late=True,
+    )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -167,7 +167,15 @@ def create(name: str, *, featurizer: nn.Module, classifier: nn.Module, n_domains
     config = cls.Config.of(**settings)
     check_parts(featurizer, classifier, n_domains)
     check_domains(name, n_domains)
+    check_accumulation(name, config)
     return cls(featurizer, classifier, n_domains, config)
+
+
+def check_accumulation(name: str, config: BaseConfig) -> None:
+    """Raise an error for micro-batches in a method whose loss is not a mean over samples."""
+    if config.accumulate > 1 and not get(name).per_sample:
+        hint = "Lower the batch size, or use --checkpoint-activations."
+        raise bad_value("accumulate", f"1 for {name}, which needs the whole batch at once", config.accumulate, hint)
 
 
 def check_domains(

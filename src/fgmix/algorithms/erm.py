@@ -24,6 +24,7 @@ class ERM(Algorithm):
     paper = "https://doi.org/10.1109/72.788640"
     family = "baseline"
     cost = 1.0
+    per_sample = True
     domainbed_name = "ERM"
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
+from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, LogUniform, Searched, setting
 from fgmix.algorithms._registry import register
 
@@ -36,6 +35,7 @@ class ERMPlusPlus(Algorithm):
     cost = 1.0
     keeps = "an averaged copy"
     domainbed_name = "ERMPlusPlus"
+    per_sample = True
     at_work = {"linear_steps": 0, "average_start": 0}
     delayed = {"linear_steps": "training of the featurizer", "average_start": "the average"}
 
@@ -63,24 +63,29 @@ class ERMPlusPlus(Algorithm):
         return config.linear_steps + 1 if setting == "linear_steps" else max(config.average_start, 1) - 1
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
-        x, y = batch_of(batches)
         if self.updates == 0:  # g and h may have changed since they were copied, by --warmup-head
             for w_p, theta_p in zip(numbers(*self.trained), numbers(self.featurizer, self.classifier), strict=True):
                 w_p.copy_(theta_p)
-        probing = self.updates <= self.config.linear_steps
-        loss = cross_entropy(self.trained[1](self.codes(x, probing)), y)
-        descend(self.linear_optimizer if probing else self.optimizer, loss)
+        optimizer = self.linear_optimizer if self.probing else self.optimizer
+        optimizer.zero_grad(set_to_none=True)
+        terms = self.backward(batches)
+        optimizer.step()
         self.average()
-        if any(isinstance(m, _BatchNorm) and m.training for m in self.featurizer.modules()):
+        if self.batch_norm_trains:
             with torch.no_grad():
-                self.featurizer(x)
-        return {"loss": loss}
+                self.featurizer(batch_of(batches)[0])
+        return terms
 
-    def codes(self, x: Tensor, probing: bool) -> Tensor:
-        """Return codes of the trained featurizer; without a graph during the linear probe."""
-        with torch.set_grad_enabled(not probing):
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        with torch.set_grad_enabled(not self.probing):
             z: Tensor = self.trained[0](x)
-        return z
+        return {"loss": cross_entropy(self.trained[1](z), y)}
+
+    @property
+    def probing(self) -> bool:
+        """Whether this step trains the classifier alone."""
+        return self.updates <= self.config.linear_steps
 
     @torch.no_grad()
     def average(self) -> None:

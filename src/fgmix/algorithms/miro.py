@@ -40,6 +40,7 @@ class MIRO(Algorithm):
     paper = "https://arxiv.org/abs/2203.10789"
     family = "penalty"
     cost = 1.34
+    per_sample = True
     keeps = "a frozen copy"
 
     class Config(BaseConfig):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fgmix.algorithms._base import Algorithm, Batches, check_metrics, descend_along
+from fgmix.algorithms._base import Algorithm, Batches, descend_along
 from fgmix.algorithms._config import BaseConfig, choice, search
 from fgmix.algorithms._registry import register_wrapper
 
@@ -56,25 +56,24 @@ def compute_two_gradients(
     after the first pass. The parameters of the algorithm's optimiser are perturbed; `scale` maps ‖g‖ to s.
     """
     state, draws = _copy(_state(algorithm)), _get_random_states(batches[0][0].device)
-    terms = algorithm.objective(batches)
-    check_metrics(terms, trained=True)
-    w, g = _compute_gradients(algorithm, terms["loss"])
+    terms, w, g = _compute_gradients(algorithm, batches)
     s = scale(torch.linalg.vector_norm(torch.stack([g_i.norm() for g_i in g])) + EPSILON)
     with _move(w, [s * g_i for g_i in g]), _restore_state(algorithm, state):
         _replay(draws, batches[0][0].device)
-        near = algorithm.objective(batches)["loss"]
         algorithm.optimizer.zero_grad(set_to_none=True)
-        near.backward()
+        algorithm.backward(batches)
         g_near = [torch.zeros_like(w_i) if w_i.grad is None else w_i.grad for w_i in w]
     return terms, w, g, g_near
 
 
-def _compute_gradients(algorithm: Algorithm, loss: Tensor) -> tuple[list[nn.Parameter], list[Tensor]]:
-    """Return the optimiser's parameters that a loss depends on, and its gradients by them."""
+def _compute_gradients(
+    algorithm: Algorithm, batches: Batches
+) -> tuple[dict[str, Tensor], list[nn.Parameter], list[Tensor]]:
+    """Return the terms of the objective, the optimiser's parameters that it depends on, and its gradients by them."""
     algorithm.optimizer.zero_grad(set_to_none=True)
-    loss.backward()
+    terms = algorithm.backward(batches)
     w = [w_i for group in algorithm.optimizer.param_groups for w_i in group["params"] if w_i.grad is not None]
-    return w, [w_i.grad for w_i in w]
+    return terms, w, [w_i.grad for w_i in w]
 
 
 @contextmanager

@@ -27,6 +27,7 @@ class SD(Algorithm):
     paper = "https://arxiv.org/abs/2011.09468"
     family = "penalty"
     cost = 1.0
+    per_sample = True
     domainbed_name = "SD"
 
     class Config(BaseConfig):

@@ -217,6 +217,21 @@ def recipe(name: str, settings: Settings) -> None:
     require_same_tensors(get_tensors(whole), get_tensors(resumed))
 
 
+def micro_batches(name: str, settings: Settings) -> None:
+    """Micro-batches give the weights of the whole batch where `per_sample` is True, and are refused elsewhere."""
+    settings = {**settings, "optimizer": "sgd", "steps": FEW}
+    if not get(name).per_sample:
+        _require_refusal(partial(toy_algorithm, name, accumulate=2, **settings), "Look for `per_sample`.")
+        return
+    batches = [(x.double(), y) for x, y in toy_batches(b=B)]
+    whole, parts = (toy_algorithm(name, accumulate=n, **settings).double() for n in (1, 3))
+    for algorithm in (whole, parts):
+        run_steps(algorithm, batches, 0, FEW)
+    for key, value in get_tensors(whole).items():
+        same = torch.allclose(value, get_tensors(parts)[key], rtol=1e-9, atol=1e-12)
+        _require(same, f"`{key}` depends on the size of the batch: its loss is not a mean over single samples.")
+
+
 OF_DECLARATIONS = (declarations, declared_settings, search_space, number_of_batches)
 OF_TRAINING = (
     training,
@@ -229,6 +244,7 @@ OF_TRAINING = (
     arrays,
     bfloat16,
     recipe,
+    micro_batches,
 )
 
 
@@ -264,7 +280,7 @@ def checks(name: str) -> list[Check]:
     """List the checks of one method; with pytest, each is a test: `parametrize("check", checks("mine"), ids=str)`.
 
     >>> [str(check) for check in checks("irm")][-2:]
-    ['irm-recipe', 'irm-recipe-at_work']
+    ['irm-micro_batches', 'irm-micro_batches-at_work']
     """
     algorithm = get(name)
     # Methods with a warm-up get enough steps to complete it; with `at_work` there is none.

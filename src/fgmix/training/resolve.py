@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fgmix.algorithms import Algorithm, BaseConfig, check_domains, get
+from fgmix.algorithms import Algorithm, BaseConfig, check_accumulation, check_domains, get
 from fgmix.data import DomainDataset
 from fgmix.data.dataset import fingerprint_of
 from fgmix.data.sampling import MOST_MISSED, choose_classes_per_batch, class_shares
@@ -59,6 +59,9 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     check_domains(spec.algorithm, len(dataset.domains) - len(spec.test_domains))
     config = algorithm.Config.of(**{**defaults, **spec.settings, "steps": steps})
     _check_recipe(config, spec.protocol, rules)
+    check_accumulation(spec.algorithm, config)
+    if config.accumulate > batch_size:
+        raise bad_value("accumulate", f"at most the batch size, {batch_size}", config.accumulate)
     algorithm.check_batch(config, batch_size, dataset.input_shape)
     shared_by = algorithm.domains_per_class(config, len(dataset.domains) - len(spec.test_domains))
     first = algorithm.first_base_step(config) + 1
