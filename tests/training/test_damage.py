@@ -136,7 +136,7 @@ def test_the_checkpoint_before_a_damaged_one_is_resumed_from(
     [
         lambda state: state["progress"].update(step=10**6),
         lambda state: state["progress"].update(metrics_length="x"),
-        lambda state: state["progress"].update(counted=None),
+        lambda state: state["progress"].update(counted={"loss": None}),
         lambda state: state["progress"].update(best={"raw": "x"}),
         lambda state: state["progress"].update(sums={"loss": 1}),
         lambda state: state["progress"].update(unseen={"raw": 3}),

@@ -114,6 +114,7 @@ class Algorithm(nn.Module):
         self.n_domains = n_domains
         self.config = config
         self.updates = 0  # steps done; saved with the optimisers
+        self.measures = True  # whether a step returns all metrics, or may leave out costly ones; set by the loop
         self.optimizer: Optimizer = self.build_model_optimizer()
 
     def step(self, batches: Batches) -> dict[str, Tensor]:

@@ -153,7 +153,7 @@ class LatentMixing(Algorithm):
         if self.mixer is None:
             return {}
         self.mixer.observe(z)
-        return self.mixer.idle_metrics()
+        return self.mixer.idle_metrics(measure=self.measures)
 
     def _mix(self, z: Tensor, y: Tensor, batches: Batches) -> tuple[Tensor, Tensor, Tensor | float, dict[str, Tensor]]:
         """Return codes and classes to train the base model on, the losses of policy and discriminator, and metrics."""
@@ -161,7 +161,8 @@ class LatentMixing(Algorithm):
             return z, y, 0.0, {}
         # On the host, where counting them needs no GPU synchronisation.
         domains = torch.cat([torch.full((len(y_e),), e) for e, (_, y_e) in enumerate(batches)])
-        mixed = self.mixer(z, y, domains, self.classifier)
+        first = self.updates == self.trunk_steps(self.config)  # it sets γ
+        mixed = self.mixer(z, y, domains, self.classifier, measure=self.measures or first)
         others = mixed.policy_loss + mixed.discriminator_loss
         return torch.cat([z, mixed.z]), torch.cat([y, mixed.y]), others, mixed.metrics
 

@@ -1,8 +1,9 @@
-"""Gradients of each domain, and where their signs agree."""
+"""Gradients of each domain, where their signs agree, and gradients in closed form."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -84,3 +85,26 @@ def share_passed(m: list[Tensor]) -> Tensor:
     0.5
     """
     return torch.stack([m_p.sum() for m_p in m]).sum() / sum(m_p.numel() for m_p in m)
+
+
+class _WithGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Tensor, gradient: Tensor) -> Tensor:  # noqa: ARG004 (x gets the gradient)
+        ctx.save_for_backward(gradient)
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        return upstream * ctx.saved_tensors[0], None, None
+
+
+def with_gradient(x: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+    """Return a scalar whose gradient in x is known: a closed form costs a third of what autograd records and replays.
+
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> with_gradient(x, torch.tensor(5.0), torch.tensor([2.0, 4.0])).backward()
+    >>> x.grad
+    tensor([2., 4.])
+    """
+    scalar: Tensor = _WithGradient.apply(x, value.detach(), gradient.detach())  # type: ignore[no-untyped-call]
+    return scalar

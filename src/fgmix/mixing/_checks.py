@@ -49,9 +49,10 @@ def check_batch(z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, co
     if domains.is_floating_point():
         raise UserError(f"Expected domain ids as integers. Found {domains.dtype}. Pass domains.long().")
     n_classes = _n_classes(classifier, z)
-    if y.device.type == "cpu" and (int(y.min()) < 0 or int(y.max()) >= n_classes):
+    low, high = map(int, y.aminmax()) if y.device.type == "cpu" else (0, 0)
+    if low < 0 or high >= n_classes:
         raise UserError(
-            f"Expected classes from 0 to {n_classes - 1}, the classifier's. Found {int(y.min())} to {int(y.max())}. "
+            f"Expected classes from 0 to {n_classes - 1}, the classifier's. Found {low} to {high}. "
             "Number the classes from 0, or pass the classifier that has them all."
         )
 

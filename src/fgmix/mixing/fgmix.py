@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,8 +13,8 @@ from fgmix.errors import UserError
 from fgmix.mixing._checks import check_batch, check_head
 from fgmix.mixing._heads import block_sizes, logits_of
 from fgmix.mixing.effect import METRICS, measure_effect
-from fgmix.mixing.flatness import flat_loss, logit_margins, measure_noise, relative_gamma
-from fgmix.mixing.prior import Discriminator, Prior
+from fgmix.mixing.flatness import flat_loss, margins, measure_noise, relative_gamma
+from fgmix.mixing.prior import Discriminator, Prior, is_finite, sample_gaussian
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients, cosine_scores
 from fgmix.mixing.tuples import IGNORED, distinct_samples, draw_tuples
 from fgmix.mixing.weights import dirichlet_weights, entropy, extrapolated_share, mixing_matrix, scale_and_shift
@@ -133,7 +132,14 @@ class FGMix(nn.Module):
         self.optimizer = Adam(self.parameters(), lr=lr, fused=True) if learned and lr is not None else None
 
     def forward(
-        self, z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, generator: torch.Generator | None = None
+        self,
+        z: Tensor,
+        y: Tensor,
+        domains: Tensor,
+        classifier: nn.Module,
+        generator: torch.Generator | None = None,
+        *,
+        measure: bool = True,
     ) -> Mixed:
         """Mix a batch.
 
@@ -143,109 +149,116 @@ class FGMix(nn.Module):
             domains: domain ids (N,), on the device of z or, to avoid a synchronisation with a GPU, on the CPU.
             classifier: h_φ with its current parameters, evaluated in evaluation mode; not changed.
             generator: on the device of z; None for torch's global one.
+            measure: whether to compute all metrics, a quarter of the operations of a call; else only `mixed`. On a GPU,
+                only a call that measures sets γ.
         """
+        mix = self._mix
         if torch.compiler.is_compiling():
-            # Compiled, the three losses would share one backward graph; each must have its own.
-            mixed: Mixed = torch.compiler.disable(self._mix)(z, y, domains, classifier, generator)
-            return mixed
-        return self._mix(z, y, domains, classifier, generator)
-
-    def _mix(
-        self, z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, generator: torch.Generator | None
-    ) -> Mixed:
+            mix = torch.compiler.disable(mix)  # compiled, the three losses would share one backward graph
         check_batch(z, y, domains, classifier, self.code_size)
         # In the precision of the policy's parameters: bfloat16 is too coarse for squared differences of losses.
         with torch.autocast(z.device.type, enabled=False):
-            buffers = [buffer.clone() for buffer in self._moving_buffers()]
-            if self.training:
-                self.observe(z)
-            index, labels = draw_tuples(y, domains, self.n, self.domains_per_tuple, generator)
-            if len(labels) == 0:
-                finite = _finite([z])
-                idle = self._mask({}, finite, finite)
-                return Mixed(z[:0], labels, _zero_loss(z), _zero_loss(z), idle, z.new_zeros(0, 0))
-            used, position = distinct_samples(index, len(z))  # a sample of several tuples is processed once
-            shared = labels[0] != IGNORED
-            # Values that are not finite are replaced before they propagate: a masked gradient of 0 · NaN is NaN.
-            live = torch.where(_finite([z]), z.index_select(0, used), 0).to(self.lam.dtype)
-            codes = live.detach()
-            a, seen = self._weights(codes, y[used], position, classifier, generator)  # (n, k)
-            a_tilde = scale_and_shift(a, self.lam)
-            A = mixing_matrix(a_tilde, position, len(used))  # (n, m)
-            z_mix = A.detach() @ live
+            mixed: Mixed = mix(z, y, domains, classifier, generator, measure)
+            return mixed
 
-            whole, classes = (z.detach().to(self.lam.dtype), y), labels.clamp(min=0)
-            logits = logits_of(classifier, whole[0])
-            distance = self._distance(whole[0], logit_margins(logits, y), shared, classifier)
-            policy_loss, discriminator_loss, terms = self._losses(A, codes, classes, distance, classifier, generator)
-            metrics = {
+    def _mix(
+        self,
+        z: Tensor,
+        y: Tensor,
+        domains: Tensor,
+        classifier: nn.Module,
+        generator: torch.Generator | None,
+        measure: bool,
+    ) -> Mixed:
+        whole = z.detach().to(self.lam.dtype)
+        averages, finite = self._follow(whole)
+        index, labels = draw_tuples(y, domains, self.n, self.domains_per_tuple, generator)
+        if len(labels) == 0:
+            self._write(averages, finite)
+            zero = _zero_loss(z)
+            return Mixed(z[:0], labels, zero, zero, self._mask({}, finite, finite, measure), z.new_zeros(0, 0))
+        used, position = distinct_samples(index, len(z))  # a sample of several tuples is processed once
+        # Values that are not finite are replaced before they propagate: a masked gradient of 0 · NaN is NaN.
+        live = torch.where(finite, z.index_select(0, used), 0).to(self.lam.dtype)
+        codes, classes = live.detach(), labels.clamp(min=0)
+        a, seen = self._weights(codes, y[used], position, classifier, generator, measure)  # (n, k)
+        a_tilde = scale_and_shift(a, self.lam)
+        A = mixing_matrix(a_tilde, position, len(used))  # (n, m)
+        z_mix = A.detach() @ live
+
+        gamma, distance = self._distance(whole, y, classifier, measure)
+        policy, disc, terms = self._losses(A, codes, classes, gamma, averages, classifier, generator)
+        metrics = {"mixed": torch.full_like(self.lam, len(labels))}
+        if measure:
+            logits, weights = logits_of(classifier, whole), a_tilde.detach()
+            metrics |= {
                 **seen,
                 **terms,
+                **distance,
                 "lam": self.lam.detach().clone(),  # before the update
-                "extrapolated": extrapolated_share(a_tilde.detach()),
-                "mixed": torch.full_like(self.lam, len(labels)),
+                "extrapolated": extrapolated_share(weights),
                 "entropy": entropy(a.detach()),
-                **measure_effect(classifier, (z_mix.detach(), classes), whole, logits, index, a_tilde.detach()),
+                **measure_effect(classifier, (z_mix.detach(), classes), (whole, y), logits, index, weights),
             }
-            mixed = Mixed(z_mix.to(z.dtype), labels, policy_loss, discriminator_loss, metrics, a_tilde.detach())
-            return self._settle(mixed, shared, A, z, buffers)
-
-    def _settle(self, mixed: Mixed, shared: Tensor, A: Tensor, z: Tensor, buffers: list[Tensor]) -> Mixed:
-        """Return the result of a call after the update of the policy; if it is not finite, nothing is mixed or changed.
-
-        Args:
-            mixed: the result before the update.
-            shared: whether there is a class to mix; if not, only the prior changes.
-            A: mixing weights (n, m), through which the gradients of both terms of the policy loss pass.
-            z: the codes of the batch.
-            buffers: copies of `_moving_buffers` before the call.
-        """
-        finite = _finite([z, mixed.z, mixed.policy_loss, mixed.discriminator_loss])
-        fine = finite & shared
+        unshared = labels[0] == IGNORED
+        wrong = ~(is_finite(z_mix, policy, disc) & finite) | unshared
         if A.requires_grad:
-            A.register_hook(lambda gradient: torch.where(fine, gradient, 0))
-        policy_loss, discriminator_loss = (
-            torch.where(fine, t, 0) for t in (mixed.policy_loss, mixed.discriminator_loss)
-        )
-        updated = self._update(policy_loss + discriminator_loss, fine)
-        finite = torch.where(shared, updated, finite)
-        for buffer, before in zip(self._moving_buffers(), buffers):
-            buffer.copy_(torch.where(finite, buffer, before))
+            A.register_hook(lambda gradient: gradient.masked_fill(wrong, 0))
+        policy, disc = policy.masked_fill(wrong, 0), disc.masked_fill(wrong, 0)
+        skipped = self._update(policy + disc, wrong)
+        fine = ~skipped
+        if self.training and gamma is not self.gamma:
+            torch.where(fine, gamma, self.gamma, out=self.gamma)
+        kept = fine | (unshared & finite)  # without a class to mix, only the prior changes
+        self._write(averages, kept)
         return Mixed(
-            torch.where(updated, mixed.z, 0),
-            torch.where(updated, mixed.y, IGNORED),
-            policy_loss,
-            discriminator_loss,
-            self._mask(mixed.metrics, updated, finite),
-            mixed.weights,
+            z_mix.to(z.dtype).masked_fill(skipped, 0),
+            labels.masked_fill(skipped, IGNORED),
+            policy,
+            disc,
+            self._mask(metrics, fine, kept, measure),
+            a_tilde.detach(),
         )
 
-    def _moving_buffers(self) -> list[Tensor]:
-        """Return the buffers that a call changes."""
-        return [self.gamma] if self.prior is None else [self.gamma, self.prior.mean, self.prior.var, self.prior.batches]
+    def _follow(self, z: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return the averages of the prior after a batch of codes, none without a prior, and whether it is finite."""
+        if self.prior is None:
+            return (), is_finite(z)
+        return self.prior.follow(z) if self.training else (self.prior.averages(), is_finite(z))
+
+    def _write(self, averages: tuple[Tensor, ...], condition: Tensor) -> None:
+        """Write averages to the prior if the condition holds."""
+        if self.prior is not None and self.training:
+            for old, new in zip(self.prior.averages(), averages):
+                torch.where(condition, new, old, out=old)
 
     def observe(self, z: Tensor) -> None:
         """Update the prior's averages with codes, in steps that do not mix yet; a call in training mode does so too."""
         if self.prior is not None:
             self.prior.observe(z.detach())
 
-    def idle_metrics(self) -> dict[str, Tensor]:
+    def idle_metrics(self, *, measure: bool = True) -> dict[str, Tensor]:
         """Return metrics of a step that mixes nothing: the same names as in any other step, all zero except λ.
 
-        Every step has lam (λ before its update), extrapolated (share of tuples with a negative weight), mixed (number
-        of mixed codes), entropy (of the weights before scale and shift), skipped (1 for a batch that is not finite) and
-        what `effect.measure_effect` measures: mixed_loss, mixed_margin, gradient_ratio and margin_correlation.
+        Every step has mixed (number of mixed codes); with `measure` also lam (λ before its update), extrapolated (share
+        of tuples with a negative weight), entropy (of the weights before scale and shift), skipped (1 for a batch that
+        is not finite) and what `effect.measure_effect` measures: mixed_loss, mixed_margin, gradient_ratio and
+        margin_correlation.
         A learned policy adds flat (L_flat), noise_to_margin (median noise of the logits at γ over the median margin of
         the batch; 0 if the margin is not positive) and input_norm (mean norm of the inputs of A_ω before scaling), and
         a discriminator adds adv and disc (the adversarial loss, and α times the discriminator loss).
         """
+        if not measure:
+            return {"mixed": torch.zeros_like(self.lam)}
         names = ["extrapolated", "mixed", "entropy", "skipped", *METRICS]
         names += ["flat", "noise_to_margin", "input_norm"] if self.compatibility is not None else []
         names += ["adv", "disc"] if self.discriminator is not None else []
         return {**dict.fromkeys(names, torch.zeros_like(self.lam)), "lam": self.lam.detach().clone()}
 
-    def _mask(self, metrics: dict[str, Tensor], fine: Tensor, finite: Tensor) -> dict[str, Tensor]:
+    def _mask(self, metrics: dict[str, Tensor], fine: Tensor, finite: Tensor, measure: bool) -> dict[str, Tensor]:
         """Return the metrics of a batch if it is fine, else those of a step that mixes nothing; with `skipped` set."""
+        if not measure:
+            return {name: value * fine for name, value in (metrics or self.idle_metrics(measure=False)).items()}
         idle = {**self.idle_metrics(), "skipped": (~finite).to(self.lam.dtype)}
         found = torch.stack([metrics.get(name, value) for name, value in idle.items()])
         return dict(zip(idle, torch.where(fine, found, torch.stack(list(idle.values()))).unbind()))
@@ -259,7 +272,13 @@ class FGMix(nn.Module):
         return block_sizes(classifier)
 
     def _weights(
-        self, z: Tensor, y: Tensor, position: Tensor, classifier: nn.Module, generator: torch.Generator | None
+        self,
+        z: Tensor,
+        y: Tensor,
+        position: Tensor,
+        classifier: nn.Module,
+        generator: torch.Generator | None,
+        measure: bool,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return weights a (n, k) of the tuples, and the mean norm of the inputs of A_ω as a metric."""
         n, k = position.shape
@@ -277,17 +296,18 @@ class FGMix(nn.Module):
                 f"Expected the classifier that FGMix was built for, with parameters of sizes "
                 f"{self.compatibility.sizes}. Found {sizes}. Build FGMix with the classifier that it is called with."
             )
-        norm = vectors.norms().mean()
+        metrics = {"input_norm": vectors.norms().mean()} if measure else {}
         if self.scale == "rms":
             vectors = vectors.normalise()
-        return torch.softmax(self.compatibility.scores(vectors, position), 1), {"input_norm": norm}
+        return torch.softmax(self.compatibility.scores(vectors, position), 1), metrics
 
     def _losses(
         self,
         A: Tensor,
         z: Tensor,
         y: Tensor,
-        distance: tuple[Tensor, Tensor],
+        gamma: Tensor,
+        averages: tuple[Tensor, ...],
         classifier: nn.Module,
         generator: torch.Generator | None,
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -297,49 +317,44 @@ class FGMix(nn.Module):
             A: mixing weights (n, m).
             z: codes that are mixed (m, d), constants.
             y: classes of the mixed codes (n,).
-            distance: γ, and the noise of the logits at γ over the margin.
+            gamma: γ.
+            averages: of the prior.
             classifier: h_φ.
             generator: on the device of z.
         """
         if self.compatibility is None:
             return _zero_loss(z), _zero_loss(z), {}
-        gamma, noise_to_margin = distance
         flat = flat_loss(classifier, A, z, y, gamma=gamma, directions=self.directions, generator=generator)
-        terms = {"flat": flat.detach(), "noise_to_margin": noise_to_margin}
-        if self.discriminator is None or self.prior is None:
-            return flat, _zero_loss(z), terms
-        z_mix = A @ z
-        adv = self.discriminator.adversarial_loss(z_mix)
-        disc = self.alpha * self.discriminator.discriminator_loss(self.prior.sample(len(y), generator), z_mix)
-        policy = (1 - self.alpha) * flat + self.alpha * adv
-        return policy, disc, {**terms, "adv": adv.detach(), "disc": disc.detach()}
+        if self.discriminator is None:
+            return flat, _zero_loss(z), {"flat": flat.detach()}
+        mean, var, _ = averages
+        adv, disc = self.discriminator.losses(sample_gaussian(mean, var, len(y), generator), A @ z)
+        policy, disc = (1 - self.alpha) * flat + self.alpha * adv, self.alpha * disc
+        return policy, disc, {"flat": flat.detach(), "adv": adv.detach(), "disc": disc.detach()}
 
-    def _distance(self, z: Tensor, margins: Tensor, shared: Tensor, classifier: nn.Module) -> tuple[Tensor, Tensor]:
-        """Return γ, set now if not yet, and the median noise of the logits at γ over the median margin of the batch.
-
-        Nothing is set, and both are 0, for weights that are not learned.
-        """
-        if self.compatibility is None:
-            return torch.zeros_like(self.gamma), torch.zeros_like(self.gamma)
-        noise, margin = measure_noise(classifier, z, margins)
+    def _distance(self, z: Tensor, y: Tensor, classifier: nn.Module, measure: bool) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return γ, chosen now if not yet, and the median noise of the logits at γ over the median margin of the batch
+        as a metric. Weights that are not learned need neither."""
+        on_host = self.gamma.device.type == "cpu"  # elsewhere, reading γ would synchronise
+        if self.compatibility is None or not (measure or (on_host and self.gamma == 0)):
+            return self.gamma, {}
+        noise, margin = measure_noise(classifier, z, margins(classifier, z, y))
         relative = relative_gamma(noise, margin, sum(block_sizes(classifier)))
-        gamma = torch.where(self.gamma > 0, self.gamma, relative)  # no `if`, which would synchronise with the device
-        if self.training:
-            self.gamma.copy_(torch.where(shared, gamma, self.gamma))  # a call that mixes nothing does not set it
-        return gamma, torch.where(margin > 0, gamma * noise / margin, 0.0)
+        gamma = torch.where(self.gamma > 0, self.gamma, relative)
+        return gamma, {"noise_to_margin": torch.where(margin > 0, gamma * noise / margin, 0.0)}
 
-    def _update(self, loss: Tensor, fine: Tensor) -> Tensor:
-        """Update the parameters if this module has an optimiser; whether all is fine, gradients included."""
+    def _update(self, loss: Tensor, wrong: Tensor) -> Tensor:
+        """Update the parameters if this module has an optimiser; return whether a gradient, too, is wrong."""
         optimizer = self.optimizer
         if optimizer is None or not self.training or not torch.is_grad_enabled():
-            return fine
+            return wrong
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        fine = fine & _finite(p.grad for p in self.parameters() if p.grad is not None)
+        wrong = wrong | ~is_finite(*(p.grad for p in self.parameters() if p.grad is not None))
         # The attribute by which a gradient scaler makes a fused step change nothing.
-        optimizer.found_inf = (~fine).float()  # type: ignore[attr-defined]
+        optimizer.found_inf = wrong.float()  # type: ignore[attr-defined]
         optimizer.step()
-        return fine
+        return wrong
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"optimizer": None if self.optimizer is None else self.optimizer.state_dict()}
@@ -352,8 +367,3 @@ class FGMix(nn.Module):
 def _zero_loss(z: Tensor) -> Tensor:
     """Return a zero loss that can be backpropagated but updates nothing: optimisers skip what has no gradient."""
     return torch.zeros((), device=z.device, requires_grad=True)
-
-
-def _finite(tensors: Iterable[Tensor]) -> Tensor:
-    """Whether the sums of all tensors are finite: a fiftieth of the time of a check of every element."""
-    return torch.stack([t.detach().sum(dtype=torch.float32) for t in tensors]).isfinite().all()

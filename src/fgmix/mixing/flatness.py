@@ -32,6 +32,7 @@ from torch.distributions import Gamma
 from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy, linear
 
+from fgmix.functional.gradients import with_gradient
 from fgmix.mixing._heads import block_sizes, frozen_parameters, linear_head, logits_of, set_evaluation_mode, unwrap
 
 _CHUNK = 2**24  # elements of φ' in memory at once on the general path (64 MB in float32)
@@ -67,17 +68,20 @@ def flat_loss(
     >>> A.grad.shape
     torch.Size([1, 2])
     """
-    z = z.detach()
-    head = linear_head(classifier)
+    z, head = z.detach(), linear_head(classifier)
     if head is None:
-        return _functional_flat_loss(unwrap(classifier), A @ z, y, gamma, directions, generator)
-    W, bias = head.weight.detach().to(z.dtype), head.bias
-    R = torch.linalg.qr(z.T, mode="r").R  # (r, m)
-    coordinates, logits = (A @ torch.cat([R.T, linear(z, W)], 1)).split([len(R), len(W)], 1)  # of the mixed codes
-    if bias is not None:
-        logits = logits + bias.detach().to(z.dtype)
-    steps = draw_steps(head, coordinates, gamma, directions, generator)
-    return linear_gaps(logits, coordinates, steps, y).square().mean()
+        value, in_codes = _functional_flat_loss(unwrap(classifier), A @ z, y, gamma, directions, generator)
+        return with_gradient(A, value, in_codes @ z.T)
+    with torch.no_grad():
+        R = torch.linalg.qr(z.T, mode="r").R  # (r, m)
+        basis = torch.cat([R.T, linear(z, head.weight.to(z.dtype))], 1)  # (m, r + C)
+        coordinates, logits = (A @ basis).split([len(R), head.out_features], 1)  # of the mixed codes
+        if head.bias is not None:
+            logits = logits + head.bias.to(z.dtype)
+        steps = draw_steps(head, coordinates, gamma, directions, generator)
+        gaps, gradients = differentiate_gaps(logits, coordinates, steps, y)
+        value, gradient = gaps.square().mean(), torch.cat(gradients, 1) @ basis.T
+    return with_gradient(A, value, gradient)
 
 
 def draw_steps(
@@ -117,17 +121,36 @@ def _sample_gamma(shapes: Tensor, generator: torch.Generator | None) -> Tensor:
     return sample
 
 
-def linear_gaps(logits: Tensor, coordinates: Tensor, steps: Tensor, y: Tensor) -> Tensor:
-    """Compute L(φ) − L(φ + step) for each step but the first, which is zero, (S,).
+def differentiate_gaps(
+    logits: Tensor, coordinates: Tensor, steps: Tensor, y: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Compute Δ_s = L(φ) − L(φ + step) for each step but the first, which is zero, (S,), and the gradient of mean Δ².
 
-    The logits (n, C) and coordinates (n, r) are those of the mixed codes; `draw_steps` gives the steps.
+    With o_s (n, C) the logits after step s, L_s = mean l(y, o_s) and Δ_s = L_0 − L_s:
+
+        ∂ mean Δ² / ∂o_s = 2 c_s / (S n) · (softmax(o_s) − onehot(y)),   c_0 = Σ Δ_s,   c_s = −Δ_s
+
+    Args:
+        logits: of the mixed codes (n, C).
+        coordinates: of the mixed codes (n, r).
+        steps: from `draw_steps`.
+        y: classes of the mixed codes (n,).
+
+    Returns:
+        The gaps, and the gradients in the coordinates and in the logits.
     """
-    (n, r), S = coordinates.shape, steps.shape[1]
+    (n, r), (S, C) = coordinates.shape, steps.shape[1:]
     E, v = steps[:r].flatten(1), steps[r:].flatten(1)  # v has one row, or none
-    change = torch.addmm(v, coordinates, E) if len(v) else coordinates @ E
-    moved = logits.unsqueeze(1) + change.view(n, S, -1)
-    losses = cross_entropy(moved.flatten(0, 1), y.repeat_interleave(S), reduction="none").view(n, S).mean(0)
-    return losses[0] - losses[1:]
+    # Mixed codes last, (1 + S, C, n): a softmax over few classes is slow if they are the last dimension.
+    change = torch.addmm(v.T, E.T, coordinates.T) if len(v) else E.T @ coordinates.T
+    log_p = (change.view(S, C, n) + logits.T).log_softmax(1)
+    true = y.expand(S, 1, n)
+    likelihoods = log_p.gather(1, true).mean((1, 2))  # −L_s
+    gaps = likelihoods[1:] - likelihoods[0]
+    share = torch.cat([gaps.sum(0, keepdim=True), -gaps]) * (2 / (len(gaps) * n))  # 2 c_s / (S n)
+    residuals = log_p.exp_().scatter_add_(1, true, log_p.new_full((), -1.0).expand(S, 1, n))
+    gradient = residuals.mul_(share.view(S, 1, 1))
+    return gaps, ((E @ gradient.flatten(0, 1)).T, gradient.sum(0).T)
 
 
 def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:
@@ -236,9 +259,9 @@ def loss_around(
 
 def _functional_flat_loss(
     head: nn.Module, z_mix: Tensor, y: Tensor, gamma: float | Tensor, directions: int, generator: torch.Generator | None
-) -> Tensor:
-    """Compute L_flat with u sampled in R^P, in chunks: each is differentiated before the next one, so that the
-    parameters of all S perturbed heads are never in memory at once."""
+) -> tuple[Tensor, Tensor]:
+    """Compute L_flat and its gradient in the mixed codes with u sampled in R^P, in chunks: each is differentiated
+    before the next one, so that the parameters of all S perturbed heads are never in memory at once."""
     z = z_mix.detach().requires_grad_(z_mix.requires_grad)
     value, gradient = torch.zeros((), device=z.device, dtype=z.dtype), torch.zeros_like(z)
     size = sum(block_sizes(head))
@@ -249,8 +272,7 @@ def _functional_flat_loss(
             value = value + part.detach()
             if z.requires_grad:
                 gradient = gradient + torch.autograd.grad(part, z)[0]
-    # The second term is zero and adds the accumulated gradient.
-    return value + (gradient * (z_mix - z_mix.detach())).sum()
+    return value, gradient
 
 
 def _functional_gaps(head: nn.Module, z: Tensor, y: Tensor, steps: Tensor) -> Tensor:

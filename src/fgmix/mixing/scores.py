@@ -224,11 +224,14 @@ class Compatibility(nn.Module):
 
     def scores(self, vectors: Vectors | LinearGradients, position: Tensor) -> Tensor:
         """Compute s_i = Σ_{j≠i} A_ω(v_i, v_j) for each member of each tuple, (n, k)."""
+        n, k = position.shape
         projected = vectors.project(list(self.blocks))  # (m, 2h), each vector once
-        first, second = projected[position].chunk(2, -1)  # W_a v_i and W_b v_j, (n, k, h)
-        pairs = first.unsqueeze(2) + (second + self.bias).unsqueeze(1)  # (n, k, k, h)
-        compatibility: Tensor = self.rest(pairs).squeeze(-1)
-        return compatibility.sum(2) - compatibility.diagonal(dim1=1, dim2=2)
+        members = projected.index_select(0, position.flatten()).view(n, k, -1)
+        first, second = members.chunk(2, -1)  # W_a v_i and W_b v_j, (n, k, h)
+        second = second + self.bias
+        others = torch.stack([second.roll(-shift, 1) for shift in range(1, k)], 2)  # (n, k, k − 1, h), j ≠ i
+        compatibility: Tensor = self.rest(first.unsqueeze(2) + others).squeeze(-1)
+        return compatibility.sum(2)
 
 
 class _ProjectCodes(torch.autograd.Function):

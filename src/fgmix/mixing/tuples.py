@@ -62,7 +62,8 @@ def draw_tuples(
 
     order, counts, starts = _cells(y, e, k)
     eligible = (counts > 0).sum(1) >= k_tuple  # (N,)
-    if k < max(k_tuple, 2) or (_on_host(y) and not eligible.any()):
+    exists = eligible.any()
+    if k < max(k_tuple, 2) or (_on_host(y) and not exists):
         return y.new_empty((0, k_tuple), dtype=torch.long), y[:0]
 
     row = _draw_rows(eligible, n, generator)
@@ -73,8 +74,11 @@ def draw_tuples(
     uniform = torch.rand(sizes.shape, generator=generator, device=y.device)
     # u < 1, but u·size may round up to size.
     offset = torch.minimum((uniform * sizes).long(), sizes - 1)
+    if _on_host(y):
+        index = order[first + offset]
+        return index, y[index[:, 0]]
     index = order[(first + offset).clamp(min=0)]  # below 0 only if no class is eligible
-    return index, torch.where(eligible.any(), y[index[:, 0]], IGNORED)
+    return index, torch.where(exists, y[index[:, 0]], IGNORED)
 
 
 def _cells(y: Tensor, e: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -82,11 +86,11 @@ def _cells(y: Tensor, e: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
     Row c is the c-th class in ascending order. There are at most N classes; the remaining rows are empty.
     """
-    order = torch.argsort(y * k + e, stable=True)
-    y = y[order]
-    new_class = torch.cat([torch.zeros_like(y[:1]), (y[1:] != y[:-1]).long()])
-    cell = new_class.cumsum(0) * k + e[order]
-    counts = torch.zeros(len(y) * k, dtype=torch.long, device=y.device).scatter_add_(0, cell, torch.ones_like(cell))
+    key, order = torch.sort(y * k + e, stable=True)
+    sorted_y = key.div(k, rounding_mode="floor")
+    row = torch.cat([key.new_zeros(1), (sorted_y[1:] != sorted_y[:-1]).cumsum(0)])
+    cell = torch.remainder(key, k).add_(row, alpha=k)
+    counts = key.new_zeros(len(y) * k).scatter_add_(0, cell, torch.ones_like(cell))
     starts = counts.cumsum(0) - counts
     return order, counts.view(-1, k), starts.view(-1, k)
 

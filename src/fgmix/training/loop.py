@@ -60,7 +60,7 @@ from fgmix.training.prepare import (
 )
 from fgmix.training.resolve import list_notes
 from fgmix.training.signals import Stop, Stopped, stop_on_signal
-from fgmix.training.state import list_models, list_snapshot_steps, resume, save_checkpoint, save_weights
+from fgmix.training.state import is_measured, list_models, list_snapshot_steps, resume, save_checkpoint, save_weights
 from fgmix.training.trunk import build_trunk, check_trunk, describe_trunk, load_trunk, locate_trunk
 
 OnEvaluation = Callable[[ResolvedSpec, Evaluation], None]
@@ -257,7 +257,7 @@ class _Loop:
     @property
     def _evaluation_due(self) -> bool:
         """Whether this step is evaluated and has not been yet: an evaluation empties the sums."""
-        return self.state.step in self.evaluation_steps and self.state.counted > 0
+        return self.state.step in self.evaluation_steps and bool(self.state.counted)
 
     @property
     def _checkpoint_due(self) -> bool:
@@ -271,12 +271,11 @@ class _Loop:
             layout = torch.channels_last
             batches = [replace_inputs(batch, batch[0].contiguous(memory_format=layout)) for batch in batches]
         seed_torch("step", self.spec.seed, self.state.step)
+        self.algorithm.measures = is_measured(self.state.step + 1, self.evaluation_steps)
         with autocast(self.spec.precision, self.device):
             metrics = self.algorithm.step(batches)
         self.state.step += 1
-        self.state.counted += 1
-        for name, value in metrics.items():
-            self.state.sums[name] = self.state.sums.get(name, 0) + value.float()
+        self.state.add(metrics)
         self.pending.append(metrics["loss"])
         if self.average:
             self.average.update(self.state.step)
@@ -306,11 +305,10 @@ class _Loop:
             scores = self._score_models()
         except Stopped:
             self._save_and_stop()
-        training = {name: float(value) / self.state.counted for name, value in self.state.sums.items()}
-        evaluation = make_evaluation(scores, self.state.step, training, self.spec.metric)
+        evaluation = make_evaluation(scores, self.state.step, self.state.average_metrics(), self.spec.metric)
         if not all(math.isfinite(v) for parts in evaluation.loss["raw"].values() for v in parts.values()):
             return False
-        self.state.sums, self.state.counted = {}, 0
+        self.state.sums, self.state.counted = {}, {}
         self.state.metrics_length = self.folder.append(evaluation)
         self.evaluations.append(evaluation)
         for model in self.models:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Container
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from fgmix.records.store import RunFolder
 from fgmix.terminal import print_notes
 from fgmix.training.averaging import WeightAverage
 
+MEASURED_EVERY = 10  # steps; their metrics are averaged between evaluations
 MODEL = ("featurizer.", "classifier.")  # prefixes of the tensors that a prediction depends on
 
 
@@ -38,9 +40,24 @@ class TrainingState:
     metrics_length: int = 0  # of metrics.jsonl at that step, in bytes
     best: dict[Model, float] = field(default_factory=dict)  # highest validation accuracy (or other metric) so far
     sums: dict[str, Tensor] = field(default_factory=dict)  # of the algorithm's metrics since the last evaluation
-    counted: int = 0  # steps in the sums
+    counted: dict[str, int] = field(default_factory=dict)  # steps in the sums, by metric
     # By model and test domain, the metrics of the weights that validation selects so far.
     unseen: dict[Model, dict[str, dict[str, Any]]] = field(default_factory=dict)
+
+    def add(self, metrics: dict[str, Tensor]) -> None:
+        """Add the metrics of a step to the sums."""
+        for name, value in metrics.items():
+            self.sums[name] = self.sums.get(name, 0) + value.float()
+            self.counted[name] = self.counted.get(name, 0) + 1
+
+    def average_metrics(self) -> dict[str, float]:
+        """Return the mean of each metric over the steps that have it, since the last evaluation."""
+        return {name: float(value) / self.counted[name] for name, value in self.sums.items()}
+
+
+def is_measured(step: int, evaluation_steps: Container[int]) -> bool:
+    """Tell whether a step, counted from 1, computes all metrics of its method, or may leave out costly ones."""
+    return step % MEASURED_EVERY == 0 or step in evaluation_steps
 
 
 class _PlainState(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,7 +66,7 @@ class _PlainState(msgspec.Struct, forbid_unknown_fields=True):
     step: Count
     metrics_length: Count
     best: dict[Model, Share]
-    counted: Count
+    counted: dict[str, Count]
     unseen: Unseen
 
 

@@ -25,11 +25,12 @@ from fgmix.errors import bad_value
 from fgmix.mixing.fgmix import FGMix
 from fgmix.mixing.prior import Prior
 from fgmix.records.evaluations import Evaluation
+from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, keeps
 from fgmix.records.source import digest_source
 from fgmix.records.store import RunBusy, RunFolder
 from fgmix.training.averaging import WeightAverage
-from fgmix.training.state import TrainingState, read_checkpoint, read_weights, save_weights
+from fgmix.training.state import TrainingState, is_measured, read_checkpoint, read_weights, save_weights
 
 FOLDER = "trunks"  # in the folder of the runs
 
@@ -121,12 +122,11 @@ def load_trunk(
     """
     checkpoint = read_checkpoint(trunk.checkpoint, next(algorithm.parameters()).device)
     state = TrainingState(**checkpoint["progress"])
-    mixer = _find_mixer(algorithm)
-    idle = {name: value.float() for name, value in mixer.idle_metrics().items()} if mixer else {}
-    evaluations = _add_metrics(trunk.evaluations(), idle)
+    evaluations = list(trunk.evaluations())
+    if mixer := _find_mixer(algorithm):
+        evaluations = _add_metrics(evaluations, state, mixer, spec)
     for evaluation in evaluations:
         state.metrics_length = folder.append(evaluation)
-    state.sums = {**state.sums, **_sum_up(idle, state.counted)}
     for model in state.best:
         if keeps(spec, "best", model):
             _load_tensors(algorithm, read_weights(trunk.weights("best", model)))
@@ -159,21 +159,18 @@ def _load_tensors(algorithm: Algorithm, tensors: dict[str, Any]) -> None:
             module.load_state_dict(part_of(tensors, part))
 
 
-def _add_metrics(evaluations: Iterable[Evaluation], idle: dict[str, Tensor]) -> list[Evaluation]:
-    """Add the metrics of an algorithm that does not mix yet to the evaluations of its trunk."""
-    added, before = [], 0
-    for evaluation in evaluations:
-        steps = evaluation.step - before
-        means = {name: float(value) / steps for name, value in _sum_up(idle, steps).items()}
-        added.append(structs.replace(evaluation, metrics={**evaluation.metrics, **means}))
-        before = evaluation.step
+def _add_metrics(
+    evaluations: Iterable[Evaluation], state: TrainingState, mixer: FGMix, spec: ResolvedSpec
+) -> list[Evaluation]:
+    """Add the metrics of steps that do not mix yet to the evaluations of a trunk and to its state, step by step as in
+    the loop: a product could differ from a sum in the last bit."""
+    steps = set(PROTOCOLS[spec.protocol].evaluations(spec.eval_every, spec.steps))
+    added, idle, by_step = [], TrainingState(), {each.step: each for each in evaluations}
+    for step in range(1, state.step + 1):
+        idle.add(mixer.idle_metrics(measure=is_measured(step, steps)))
+        if step in by_step:
+            means = {**by_step[step].metrics, **idle.average_metrics()}
+            added.append(structs.replace(by_step[step], metrics=means))
+            idle = TrainingState()
+    state.sums, state.counted = {**state.sums, **idle.sums}, {**state.counted, **idle.counted}
     return added
-
-
-def _sum_up(idle: dict[str, Tensor], steps: int) -> dict[str, Tensor]:
-    """Sum metrics over steps, one by one as in the loop: steps · value could differ in the last bit."""
-    sums: dict[str, Tensor] = {}
-    for _ in range(steps):
-        for name, value in idle.items():
-            sums[name] = sums.get(name, 0) + value
-    return sums
