@@ -654,3 +654,17 @@ def test_on_an_accelerator_a_batch_without_a_shared_class_only_reaches_the_prior
         assert torch.equal(a, b), name
     for (name, a), b in zip(here.named_buffers(), there.buffers()):
         assert torch.equal(a, b), name
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_call_that_does_not_measure_mixes_and_learns_the_same(kind: str) -> None:
+    """Also the first one, which sets γ."""
+    head, (z, y, domains) = HEADS[kind](), batch()
+    measuring = FGMix(D, head, lr=1e-2)
+    quiet = copy.deepcopy(measuring)
+    for seed in range(3):
+        loud = measuring(z, y, domains, head, torch.Generator().manual_seed(seed))
+        mixed = quiet(z, y, domains, head, torch.Generator().manual_seed(seed), measure=False)
+        assert torch.equal(loud.z, mixed.z)
+        assert mixed.metrics == {"mixed": loud.metrics["mixed"]}
+    assert full_state(quiet) == full_state(measuring)
