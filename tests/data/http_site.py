@@ -18,7 +18,6 @@ class Site:
     Args:
         files: content by path; a value of type str is an HTML page.
         ranges: whether `Range` is answered.
-        etag: version that is told, if any.
         tell_length: whether `Content-Length` is told.
         cuts: for each coming answer, after how many bytes of its body the connection drops.
         errors: for each coming request, a status to answer instead.
@@ -27,7 +26,6 @@ class Site:
 
     files: dict[str, bytes | str] = field(default_factory=dict)
     ranges: bool = True
-    etag: str | None = '"1"'
     tell_length: bool = True
     cuts: list[int] = field(default_factory=list)
     errors: list[int] = field(default_factory=list)
@@ -79,10 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_file(content, asked)
 
     def _send_file(self, content: bytes, asked: str | None) -> None:
-        site = self.site
-        same = self.headers.get("If-Range") in (None, site.etag)
         match = re.fullmatch(r"bytes=(\d+)-", asked or "")
-        if match is None or not site.ranges or not same:
+        if match is None or not self.site.ranges:
             self._send(200, content)
         elif (start := int(match[1])) >= len(content):
             self.send_error(416)
@@ -95,8 +91,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         if site.tell_length:
             self.send_header("Content-Length", str(len(body)))
-        if site.etag and kind.startswith("application"):
-            self.send_header("ETag", site.etag)
         if span:
             self.send_header("Content-Range", span)
         self.end_headers()
