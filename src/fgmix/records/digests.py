@@ -102,15 +102,6 @@ def seal_line(content: dict[str, Any]) -> bytes:
     return body + f', "digest": "{digest_of(body)}"}}\n'.encode()
 
 
-def open_line(line: bytes, name: str) -> dict[str, Any]:
-    """Return the content of a sealed line."""
-    try:
-        content: dict[str, Any] = json.loads(strip_line(line, name))
-    except (ValueError, RecursionError) as error:
-        raise damage_error(name) from error
-    return content
-
-
 def strip_line(line: bytes, name: str) -> bytes:
     """Return a sealed line without its digest, which is checked."""
     match = _LINE.fullmatch(line)

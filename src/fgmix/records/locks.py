@@ -3,9 +3,9 @@
 A file lock (`hold_lock`) separates the processes of one machine and is released when its process ends.
 It separates machines only if the filesystem forwards locks: if they are local to a node (NFS mounted with `nolock`,
 Lustre with `localflock`), two nodes can hold the same lock. A claim works there, too. It is a file created exclusively,
-which succeeds on one machine only on every shared filesystem; it identifies its holder, which touches it every few
-seconds. The process that has the lock may replace a claim of its own machine at once, and a claim of another machine
-when it has not been touched for a while. A holder that was suspended for so long detects this before it writes.
+which succeeds on one machine only on every shared filesystem; it names its holder, which touches it every few seconds.
+The process that has the lock may replace a claim of its own machine at once, and a claim of another machine when it has
+not been touched for a while. A holder whose claim was replaced detects this before it writes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
 from time import sleep
-from typing import IO, Any
+from typing import IO
 
 from fgmix.errors import FAILURES, UserError, machine_error, reason_of
-from fgmix.records.digests import open_line, seal_line
-from fgmix.records.files import at_once, new_file, read_bytes
+from fgmix.records.files import at_once, new_file, read_bytes, write_bytes
 
 LOOKS = 3  # attempts at a lock before it counts as held
 PAUSE = 0.01  # seconds between them
@@ -105,16 +103,28 @@ class Claim:
 
     def __init__(self, path: Path, busy: UserError) -> None:
         self.path, self.busy = path, busy
-        self.content = {"host": platform.node(), "machine": machine(), "token": secrets.token_hex(8)}
-
-    def check(self) -> None:
-        """Raise `busy` if another machine has taken over because this process was suspended for too long."""
-        if _read(self.path) != self.content:
-            raise self.busy
+        self.content = f"{machine()} {secrets.token_hex(8)}"
 
     def take(self) -> None:
-        if not self._create(self.path):
-            self._take_over()
+        """Create the file, or replace that of a holder that is gone; of several that do so at once, the last holds it.
+
+        The others find out when they `check`, before they write.
+        """
+        try:
+            with open(self.path, "x", encoding="utf-8") as file:
+                file.write(self.content)
+        except FileExistsError:
+            if is_held_elsewhere(self.path):
+                raise self.busy from None
+            write_bytes(self.path, self.content.encode())
+        except OSError as error:
+            self.path.unlink(missing_ok=True)  # on a full disk it is left empty
+            raise machine_error(error, self.path, len(self.content)) from error
+
+    def check(self) -> None:
+        """Raise `busy` if another machine has taken over: this process was suspended for too long, or slower."""
+        if _read(self.path) != self.content:
+            raise self.busy
 
     def beat(self, ended: threading.Event) -> None:
         """Touch the file until the event is set; if the file server does not respond, try again next time."""
@@ -122,36 +132,6 @@ class Claim:
             with suppress(OSError):
                 if _read(self.path) == self.content:
                     os.utime(self.path)
-
-    def _create(self, path: Path) -> bool:
-        line = seal_line(self.content)
-        try:
-            with open(path, "xb") as file:
-                file.write(line)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            path.unlink(missing_ok=True)  # on a full disk it is left empty
-            raise machine_error(error, path, len(line)) from error
-        return True
-
-    def _take_over(self) -> None:
-        """Replace a claim whose holder is gone; raise `busy` if it is not, or if another machine is faster."""
-        claim = _read(self.path)
-        if is_held_elsewhere(self.path) or not self.path.exists():
-            raise self.busy
-        # Of the processes that found the same claim, one creates this file, and renames it if the claim is unchanged.
-        turn = self.path.with_name(f"{self.path.name}.{blake2b(repr(claim).encode(), digest_size=8).hexdigest()}")
-        if not self._create(turn):
-            if _is_stale(turn):  # the process that created it was killed before the rename
-                turn.unlink(missing_ok=True)
-            raise self.busy
-        try:
-            if _read(self.path) != claim:
-                raise self.busy
-            os.replace(turn, self.path)
-        finally:
-            turn.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -173,7 +153,7 @@ def hold_claim(path: Path, busy: UserError) -> Iterator[Claim]:
 
 def is_held_elsewhere(path: Path) -> bool:
     """Say whether a living process of another machine holds the claim; for this machine, test the lock."""
-    return path.exists() and _read(path).get("machine") != machine() and not _is_stale(path)
+    return path.exists() and _read(path).partition(" ")[0] != machine() and not _is_stale(path)
 
 
 @lru_cache
@@ -185,15 +165,11 @@ def machine() -> str:
         return platform.node()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> str:
     """Read a claim; empty while it is being written, or if there is none."""
-    with suppress(OSError, UserError):  # UserError: no file, or not readable
-        if line := read_bytes(path):
-            try:
-                return open_line(line.rstrip(b"\n"), str(path))
-            except UserError:
-                return {"machine": machine()}  # damaged, so its holder is unknown: this machine's lock decides
-    return {}
+    with suppress(UserError):  # no file, or not readable
+        return read_bytes(path).decode(errors="replace")
+    return ""
 
 
 def _is_stale(path: Path) -> bool:

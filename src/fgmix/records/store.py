@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 import fgmix
 from fgmix.errors import UserError, machine_error
-from fgmix.records.digests import Damaged, damage_error, open_entry, open_line, seal_line, strip_digest, strip_line
+from fgmix.records.digests import Damaged, damage_error, open_entry, seal_line, strip_digest, strip_line
 from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import (
     at_once,
@@ -266,8 +266,9 @@ class RunFolder:
         if length is not None and len(data) < length:
             raise damage_error(name)
         try:
-            return tuple(msgspec.convert(open_line(line, name), Evaluation) for line in data[:length].splitlines())
-        except msgspec.ValidationError as error:
+            lines = [json.loads(strip_line(line, name)) for line in data[:length].splitlines()]
+            return msgspec.convert(lines, tuple[Evaluation, ...])
+        except (ValueError, RecursionError) as error:  # the first is that of msgspec, too
             raise damage_error(name) from error
 
     @contextmanager
