@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from fgmix.errors import MachineError
-from fgmix.records.status import Outcome, read_error, read_status, state_of
+from fgmix.records.status import Outcome, read_status, state_of
 from fgmix.sweeps import execute as module
 from fgmix.sweeps.design import PlannedRun, plan
-from fgmix.sweeps.execute import MAX_ATTEMPTS, MachineHealth, _load_dataset, execute, postpone, run_sweeps
+from fgmix.sweeps.execute import _load_dataset, execute, run_sweeps
 from fgmix.training.loop import _Loop
 from fgmix.training.signals import Stopped
 from sweeps.toys import Here, make_data, records, sessions, toy_sweep
@@ -128,35 +128,6 @@ def test_a_failure_that_cannot_be_recorded_waits(
 
 
 # What follows from it
-
-
-def outcomes(health: MachineHealth, *found: str) -> None:
-    for each in found:
-        name, _, status = each.partition(" ")
-        if status == "waiting":
-            postpone(health.out / name, MachineError("The disk is full."), "cpu")
-        health.update(Outcome(name, status, "The disk is full." if status == "waiting" else ""))  # type: ignore[arg-type]
-
-
-def test_two_runs_in_a_row_end_a_worker_and_count_against_no_run(tmp_path: Path) -> None:
-    health = MachineHealth(tmp_path)
-    outcomes(health, "a waiting")
-    assert not health.is_broken
-    outcomes(health, "b failed", "c busy", "d waiting")  # neither needs a machine that works
-    assert health.is_broken
-    assert health.reason == "The disk is full."
-    assert state_of(tmp_path / "a") == "waiting"
-
-
-def test_attempts_on_a_machine_that_is_well_fail_a_run(tmp_path: Path) -> None:
-    for attempt in range(MAX_ATTEMPTS):
-        assert state_of(tmp_path / "bad") == "waiting"
-        health = MachineHealth(tmp_path)  # of another worker each time
-        outcomes(health, "bad waiting", f"good{attempt} done")
-        assert not health.interrupted
-    assert state_of(tmp_path / "bad") == "failed"
-    assert "The disk is full." in read_error(tmp_path / "bad")
-    assert "3 times on workers that finished other runs" in read_error(tmp_path / "bad")
 
 
 def test_a_sweep_stops_tells_why_and_resumes(data: str, tmp_path: Path, broken: list[Exception]) -> None:

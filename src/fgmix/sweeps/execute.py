@@ -11,7 +11,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,12 @@ from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import MachineError, UserError, find_machine_failure
 from fgmix.logs import Log, check_names
 from fgmix.progress import Progress
-from fgmix.records.files import at_once, make_folder, read_lines
+from fgmix.records.files import at_once, make_folder
 from fgmix.records.locks import hold_lock, is_held
 from fgmix.records.plans import Plan, read_plans, write_plan
 from fgmix.records.plugins import list_files, load_file
 from fgmix.records.schema import RunRecord
-from fgmix.records.status import Outcome, describe_last_attempt, is_locked, read_error, record_failure
+from fgmix.records.status import Outcome, is_locked, read_error, record_failure
 from fgmix.records.store import RunBusy, RunFolder, describe_older, is_other_code, write_record
 from fgmix.sweeps.design import PlannedRun, Sweep, plan_all
 from fgmix.sweeps.steps import StepFile, follow_steps
@@ -41,8 +41,6 @@ from fgmix.training.trunk import remove_trunks
 
 Report = Callable[[Outcome], None]
 Launch = Callable[[Sequence[PlannedRun], Path, Report], Sequence[Outcome]]  # reports and returns the outcomes
-MAX_ATTEMPTS = 3  # on workers that finished another run, before a run counts as failed
-MAX_IN_A_ROW = 2  # runs interrupted by the machine, after which a worker gets no more
 POLL_SECONDS = 2.0  # between checks of runs that other sweeps on the same folder are working on
 
 
@@ -279,53 +277,12 @@ def _release_memory() -> None:
         torch.cuda.empty_cache()
 
 
-# Failures of machines, as distinct from failures of runs
-#
-# A full disk, a lost mount or a lost GPU says nothing about a run: the attempt is noted in the run's folder, the run
-# waits, and the worker gets another run. If it finishes that one, the machine works, and the attempt counts against the
-# first run, which fails after three of them. If the machine fails again, the worker gets no more runs.
-
-
-@dataclass
-class MachineHealth:
-    """Whether the machine of a worker works."""
-
-    out: Path  # the sweep's folder
-    interrupted: list[str] = field(default_factory=list)  # runs in which it failed since the worker last finished one
-    reason: str = ""  # of the last failure
-
-    @property
-    def is_broken(self) -> bool:
-        """Whether the worker should get no more runs."""
-        return len(self.interrupted) >= MAX_IN_A_ROW
-
-    def update(self, outcome: Outcome) -> None:
-        """Update from the outcome of the worker's last run."""
-        if outcome.status == "waiting":
-            self.interrupted.append(outcome.name)
-            self.reason = outcome.error
-        elif outcome.status == "done":
-            for name in self.interrupted:
-                _count_against(self.out / name)
-            self.interrupted.clear()
-
-
 def postpone(folder: Path, error: MachineError, device: str) -> Outcome:
-    """Note that the machine failed during a run, which waits for another attempt."""
+    """Note that the machine failed during a run, which says nothing about the run: it waits for another attempt."""
     place = {"host": platform.node(), "device": device, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
-    _append(folder, {**place, "at": time.time(), "reason": str(error)})
-    return Outcome(folder.name, "waiting", str(error))
-
-
-def _count_against(folder: Path) -> None:
-    _append(folder, {"host": platform.node(), "at": time.time(), "counted": True})
-    if sum(bool(line.get("counted")) for line in read_lines(RunFolder(folder).attempts)) >= MAX_ATTEMPTS:
-        last = describe_last_attempt(folder)
-        record_failure(folder, f"{last}. It failed {MAX_ATTEMPTS} times on workers that finished other runs.")
-
-
-def _append(folder: Path, line: dict[str, Any]) -> None:
+    line = {**place, "at": time.time(), "reason": str(error)}
     with suppress(OSError, MachineError):  # the disk may be what failed
         path = RunFolder(make_folder(folder)).attempts
         with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=at_once) as file:
             file.write(json.dumps(line) + "\n")
+    return Outcome(folder.name, "waiting", str(error))

@@ -25,8 +25,8 @@ from fgmix.cli import STOPPED
 from fgmix.errors import UserError
 from fgmix.records.status import Outcome, read_status, state_of
 from fgmix.sweeps.design import plan
-from fgmix.sweeps.execute import MAX_IN_A_ROW, run_sweeps
-from fgmix.sweeps.launchers import local
+from fgmix.sweeps.execute import run_sweeps
+from fgmix.sweeps.launchers import MAX_IN_A_ROW, local
 from fgmix.sweeps.launchers.local import assign_devices, run_local
 from sweeps.toys import make_data, records, sessions, tables, toy_sweep
 

@@ -16,7 +16,8 @@ from copying import replace
 from fgmix.errors import UserError
 from fgmix.records.status import is_locked, read_status
 from fgmix.sweeps.design import Sweep, plan
-from fgmix.sweeps.execute import MAX_IN_A_ROW, run_sweeps
+from fgmix.sweeps.execute import run_sweeps
+from fgmix.sweeps.launchers import MAX_IN_A_ROW
 from sweeps.toys import Here, make_data, records, sessions, tables, toy_sweep
 
 ray = pytest.importorskip("ray")

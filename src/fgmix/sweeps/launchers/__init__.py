@@ -25,11 +25,12 @@ from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.status import Outcome, read_outcome, record_failure
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun
-from fgmix.sweeps.execute import Launch, MachineHealth, Report
+from fgmix.sweeps.execute import Launch, Report
 from fgmix.terminal import print_notes
 
 W = TypeVar("W")  # a launcher's worker
 GRACE = 60.0  # seconds in which a worker that should end writes a checkpoint
+MAX_IN_A_ROW = 2  # runs interrupted by the machine, after which a place gets no more workers
 
 
 def require(module: str, extra: str) -> None:
@@ -47,10 +48,10 @@ class Slot(Generic[W]):
     """A place for one worker at a time."""
 
     place: str  # its device or node
-    health: MachineHealth  # over successive workers
     worker: W | None = None
     run: PlannedRun | None = None  # the one that the worker executes
     is_closed: bool = False  # gets no more workers
+    interrupted: int = 0  # runs in which the machine failed since one was finished, by successive workers
 
 
 class Pool(ABC, Generic[W]):
@@ -61,7 +62,7 @@ class Pool(ABC, Generic[W]):
 
     def __init__(self, runs: Sequence[PlannedRun], out: Path, report: Report, places: Iterable[str] = ()) -> None:
         self.out, self.report, self.waiting = out, report, deque(runs)
-        self.slots = [Slot[W](place, MachineHealth(out)) for place in places]
+        self.slots = [Slot[W](place) for place in places]
         self.deaths = Counter[str]()
         self.outcomes: list[Outcome] = []
 
@@ -115,7 +116,7 @@ class Pool(ABC, Generic[W]):
     def _assign_runs(self) -> list[Slot[W]]:
         """Give runs to idle workers, first to those without a failure; return the slots to wait for."""
         self.update_slots()
-        for slot in sorted(self.slots, key=lambda slot: len(slot.health.interrupted)):
+        for slot in sorted(self.slots, key=lambda slot: slot.interrupted):
             if slot.is_closed or slot.run is not None:
                 continue
             idle = sum(each.worker is not None and each.run is None for each in self.slots)
@@ -145,17 +146,19 @@ class Pool(ABC, Generic[W]):
             self._stop_worker(slot)
             self._count_death(run)
             return
-        slot.health.update(outcome)
         if outcome.status == "stopped":  # by a signal to this worker only: another one resumes the run
             self._stop_worker(slot)
             self.waiting.appendleft(run)
             return
         self._add_outcome(outcome)
-        if outcome.status == "waiting":
+        if outcome.status == "done":
+            slot.interrupted = 0
+        elif outcome.status == "waiting":
+            slot.interrupted += 1
             self._stop_worker(slot)
             self.waiting.append(run)
-            if slot.health.is_broken:
-                self.close(slot, slot.health.reason)
+            if slot.interrupted >= MAX_IN_A_ROW:
+                self.close(slot, outcome.error)
 
     def _count_death(self, run: PlannedRun) -> None:
         self.deaths[run.name] += 1

@@ -27,7 +27,7 @@ from fgmix.errors import UserError, bad_value
 from fgmix.records.schema import RunSpec
 from fgmix.records.status import Outcome
 from fgmix.sweeps.design import PlannedRun
-from fgmix.sweeps.execute import MachineHealth, Report, execute
+from fgmix.sweeps.execute import Report, execute
 from fgmix.sweeps.launchers import Pool, Slot
 
 MAX_PORT = 65535
@@ -152,7 +152,7 @@ class RayPool(Pool[Worker]):
         there = Counter(slot.place for slot in self.slots)
         for node, resources in alive.items():
             missing = self.needs.count_slots(resources) - there[node]
-            self.slots += [Slot(node, MachineHealth(self.out)) for _ in range(missing)]
+            self.slots += [Slot(node) for _ in range(missing)]
 
     def start(self, place: str) -> Worker:
         actor = ray.remote(Actor).options(
