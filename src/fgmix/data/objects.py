@@ -37,15 +37,8 @@ from fgmix.progress import Progress
 from fgmix.records.files import make_folder, read_bytes, write_bytes
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
-OPTIONS = (
-    "classes",
-    "transform",
-    "labels",
-    "holdout",
-    "group",
-    "fingerprint",
-    "concurrent",
-)  # attributes of a loaded object
+# Attributes of a loaded object.
+OPTIONS = ("classes", "transform", "labels", "holdout", "group", "fingerprint", "concurrent")
 
 
 class Samples(Protocol):
@@ -82,7 +75,7 @@ def from_samples(
         holdout: by domain, which samples are held out for validation; None for a random split.
         group: by domain, the group id of every sample, as in `from_arrays`; None without groups.
         fingerprint: a text that changes with the data, such as a version. Without one, it is computed from all
-            samples, each of which is read once whenever the dataset is loaded (twice without `classes` and labels).
+            samples, each of which is read once whenever the dataset is loaded (twice without labels).
         concurrent: whether several threads may call `__getitem__` at the same time.
         progress: show a progress bar while all samples are read.
 
@@ -99,39 +92,16 @@ def from_samples(
         raise UserError(f"Expected samples of one shape and type in all domains. Found {sorted(types)}.")
     # The first samples in an array have the shape, type and kind of all.
     probe = from_arrays(np.stack([each[[0]][0] for each in rows]), ["0"] * len(rows), list(domains), name=name)
+    y = _find_labels(domains, rows, labels) or _read_labels(rows, fingerprint, progress)
     ids = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
-
-    def number(y: Sequence[Any]) -> DomainDataset:
-        """Return the domains with their labels, checked as those of arrays are."""
-        return from_arrays(
-            np.zeros((len(ids), 1), np.float32),
-            y,
-            ids,
-            name=name,
-            classes=classes,
-            domains=list(domains),
-            group=None if group is None else np.concatenate([np.asarray(group.get(each, ())) for each in domains]),
-        )
-
-    known = _find_labels(domains, rows, labels)
-    if known is None and (fingerprint or classes is None):
-        known = _read_labels(rows, fingerprint, progress)
-    numbered = None if known is None else number(known)
-
-    def list_content() -> Iterator[Any]:
-        """List what the fingerprint of arrays covers, in its order; labels that are not known are read on the way."""
-        nonlocal numbered
-        yield from map(str, numbered.classes if numbered else classes or ())
-        yield from domains
-        read: list[Any] = []
-        yield fingerprint or ArrayParts(rows[0].dtype, (len(ids), *rows[0].shape), _read_all(rows, read, progress))
-        numbered = numbered or number(read)
-        yield np.concatenate([domain.y for domain in numbered.domains])
-        yield ids
-        yield from [] if group is None else [np.concatenate([domain.groups for domain in numbered.domains])]
-
-    digest = fingerprint_of(list_content())
-    assert numbered is not None
+    groups = None if group is None else np.concatenate([np.asarray(group.get(each, ())) for each in domains])
+    # The labels are checked, and numbered, as those of arrays are.
+    without_x = np.zeros((len(ids), 1), np.float32)
+    numbered = from_arrays(without_x, y, ids, name=name, classes=classes, domains=list(domains), group=groups)
+    x = fingerprint or ArrayParts(rows[0].dtype, (len(ids), *rows[0].shape), (x for x, _ in _read_all(rows, progress)))
+    labelled = [np.concatenate([domain.y for domain in numbered.domains]), ids]
+    grouped = [] if group is None else [np.concatenate([domain.groups for domain in numbered.domains])]
+    digest = fingerprint_of([*numbered.classes, *domains, x, *labelled, *grouped])
     augment = None if transform is None else _bind(transform, rows[0])
     parts = tuple(
         replace(domain, inputs=SampleInputs(x, augment=augment), holdout=_find_holdout(domain, holdout))  # type: ignore[arg-type]
@@ -259,9 +229,7 @@ def _read_labels(rows: Sequence[SampleRows], fingerprint: str, progress: bool) -
     if fingerprint and file.exists():
         cached: list[Any] = np.load(io.BytesIO(read_bytes(file)), allow_pickle=False).tolist()
         return cached
-    labels: list[Any] = []
-    for _ in _read_all(rows, labels, progress):
-        pass
+    labels = [y for _, y in _read_all(rows, progress)]
     if fingerprint:
         content = io.BytesIO()
         np.save(content, np.asarray(labels), allow_pickle=False)
@@ -270,15 +238,13 @@ def _read_labels(rows: Sequence[SampleRows], fingerprint: str, progress: bool) -
     return labels
 
 
-def _read_all(rows: Sequence[SampleRows], labels: list[Any], progress: bool) -> Iterator[npt.NDArray[Any]]:
-    """Yield all samples, and append their labels."""
+def _read_all(rows: Sequence[SampleRows], progress: bool) -> Iterator[tuple[npt.NDArray[Any], Any]]:
+    """Yield all samples with their classes."""
     with Progress("read samples", sum(map(len, rows)), "samples", show=progress) as bar:
         for each in rows:
             for index in range(len(each)):
-                x, y = each.read(index)
-                labels.append(y)
+                yield each.read(index)
                 bar.advance()
-                yield x
 
 
 def _find_holdout(domain: Domain, holdout: Mapping[str, npt.ArrayLike] | None) -> npt.NDArray[np.bool_] | None:
