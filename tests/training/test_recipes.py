@@ -6,6 +6,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,8 +14,9 @@ from torch import Tensor
 from copying import replace
 from fgmix.algorithms import Batches
 from fgmix.algorithms.erm import ERM
+from fgmix.data import DomainDataset, from_arrays
 from fgmix.errors import UserError
-from fgmix.records.schema import RunRecord
+from fgmix.records.schema import RunRecord, to_plain
 from fgmix.training.loop import train
 from fgmix.training.resolve import resolve
 from fgmix.training.state import read_weights
@@ -76,6 +78,27 @@ def test_micro_batches_are_refused_before_training() -> None:
     for algorithm, n in (("coral", 2), ("erm", 9)):  # batches have 8 samples
         with pytest.raises(UserError, match="accumulate"):
             resolve(replace(toy_spec(algorithm), settings={"accumulate": n}), toy_data())
+
+
+def small_images() -> DomainDataset:
+    rng = np.random.default_rng(0)
+    y, domain = np.arange(60) % 3, np.arange(60) // 20
+    return from_arrays(rng.random((60, 3, 16, 16), dtype=np.float32) + y[:, None, None, None] / 3, y, domain)
+
+
+def test_checkpointed_activations_are_the_same_run(tmp_path: Path) -> None:
+    """With dropout, whose masks are repeated; only the spec says that they were."""
+    data, spec = small_images(), replace(toy_spec(), steps=4, eval_every=2)
+    specs = [spec, replace(spec, checkpoint_activations=True)]
+    first, second = (
+        train(each, tmp_path / str(i), dataset=data, device="cpu", progress=False) for i, each in enumerate(specs)
+    )
+    assert first.spec.name == second.spec.name
+    plain, repeated = to_plain(first), to_plain(second)
+    assert repeated["spec"].pop("checkpoint_activations") is True
+    assert plain == repeated
+    with pytest.raises(UserError, match="checkpoint_activations"):
+        resolve(replace(specs[1], algorithm="mldg"), data)
 
 
 def test_a_shared_trunk_has_the_recipe(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ class Algorithm(nn.Module):
     forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of costlier variants by name, timed and tested too
     # True: the loss is a mean over samples, each computed from that sample alone; see `backward`.
     per_sample: ClassVar[bool] = False
+    recomputable: ClassVar[bool] = True  # False: weights differ between forward and backward pass; see `recompute`
     wrappable: ClassVar[bool] = True  # whether SAM and SAGM may replace `Algorithm.update`; see `__init_subclass__`
     Config: ClassVar[type[BaseConfig]] = BaseConfig
 

@@ -43,6 +43,7 @@ class MetaMixup(Algorithm):
     forms = {"exact": {"look_ahead": "network"}}
     min_domains = 2
     wrappable = True
+    recomputable = False
 
     class Config(BaseConfig):
         lam: float = setting(0.7, help="initial λ; at 0.5 its gradient is zero on average over the pairs", ge=0, le=1)

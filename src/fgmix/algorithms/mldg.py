@@ -40,6 +40,7 @@ class MLDG(Algorithm):
     cost = 0.67
     domainbed_name = "MLDG"
     min_domains = 2
+    recomputable = False
 
     class Config(BaseConfig):
         beta: float = search(

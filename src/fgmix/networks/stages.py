@@ -100,6 +100,18 @@ def layer_entries(featurizer: nn.Module) -> list[str]:
     return [stage.entry for stage in _find_stages(trace)] or [block.name for block in _find_token_blocks(trace)]
 
 
+def find_blocks(featurizer: nn.Module) -> list[str]:
+    """Name the blocks of a network and modules of their classes, whose output is one tensor; the outermost if nested.
+
+    The first block of a stage has no skip connection in networks such as EfficientNet, but the class of the others.
+    """
+    kinds = {name: type(module) for name, module in featurizer.named_modules()}
+    calls = [call for call in _Trace(featurizer).calls if call.shape and call.name not in ("", "net")]
+    joining = {kinds[call.name] for call in calls if call.joins}
+    blocks = [call for call in calls if kinds[call.name] in joining]
+    return [call.name for call in _outermost(blocks, blocks)]
+
+
 @dataclass(eq=False)
 class _Call:
     """One call of a module."""

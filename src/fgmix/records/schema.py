@@ -150,6 +150,9 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
     lora_dropout: Annotated[Dropout, About("with --lora: dropout on the inputs of adapters", "Network")] = 0.0
     warmup_head: Annotated[Warmup, About("steps that train the classifier alone before the first step", "Network")] = 0
     channels_last: Annotated[bool | None, About("channels-last memory layout of images", "Network")] = None
+    checkpoint_activations: Annotated[
+        bool, About("compute activations of blocks again in the backward pass: less memory", "Network", place=True)
+    ] = False
     frozen: Annotated[
         bool, About("train a small network on features of the pre-trained backbone, computed once", "Network")
     ] = False
@@ -461,7 +464,7 @@ def to_plain(value: Struct) -> dict[str, Any]:
             if not plain[name]:
                 del plain[name]  # so that records made before it do not change
     elif isinstance(value, RunSpec):
-        for name in ("tail", "backbone_digest", "augment", "augment_code", "window", *LORA):
+        for name in ("tail", "backbone_digest", "augment", "augment_code", "window", "checkpoint_activations", *LORA):
             if not plain.get(name, True):
                 del plain[name]  # so that names of runs made before it do not change
     return plain

@@ -232,6 +232,18 @@ def micro_batches(name: str, settings: Settings) -> None:
         _require(same, f"`{key}` depends on the size of the batch: its loss is not a mean over single samples.")
 
 
+def recomputation(name: str, settings: Settings) -> None:
+    """Activations that are computed again in the backward pass give the same weights, bit for bit."""
+    if not get(name).recomputable:
+        return
+    settings = {**settings, "steps": FEW}
+    stored, repeated = (toy_algorithm(name, recompute=recompute, **settings) for recompute in (False, True))
+    for algorithm in (stored, repeated):
+        run_steps(algorithm, toy_batches(b=B), 0, FEW)
+    same = all(map(torch.equal, get_tensors(stored).values(), get_tensors(repeated).values()))
+    _require(same, "Declare `recomputable = False` if weights or hooks change between forward and backward pass.")
+
+
 OF_DECLARATIONS = (declarations, declared_settings, search_space, number_of_batches)
 OF_TRAINING = (
     training,
@@ -245,6 +257,7 @@ OF_TRAINING = (
     bfloat16,
     recipe,
     micro_batches,
+    recomputation,
 )
 
 
@@ -280,7 +293,7 @@ def checks(name: str) -> list[Check]:
     """List the checks of one method; with pytest, each is a test: `parametrize("check", checks("mine"), ids=str)`.
 
     >>> [str(check) for check in checks("irm")][-2:]
-    ['irm-micro_batches', 'irm-micro_batches-at_work']
+    ['irm-recomputation', 'irm-recomputation-at_work']
     """
     algorithm = get(name)
     # Methods with a warm-up get enough steps to complete it; with `at_work` there is none.

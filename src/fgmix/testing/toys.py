@@ -11,22 +11,28 @@ from fgmix import algorithms
 from fgmix.algorithms import Algorithm, Batches
 from fgmix.functional.batches import IndexedBatch
 from fgmix.networks import build_classifier, build_featurizer
+from fgmix.networks.recompute import recompute_blocks
 from fgmix.seeding import seed_torch
 
 SHAPE = (3, 16, 16)
 CLASSES = 4
 
 
-def toy_algorithm(name: str, *, n_domains: int = 3, shape: tuple[int, ...] = SHAPE, **settings: Any) -> Algorithm:
+def toy_algorithm(
+    name: str, *, n_domains: int = 3, shape: tuple[int, ...] = SHAPE, recompute: bool = False, **settings: Any
+) -> Algorithm:
     """Build a registered algorithm on a small network, always from the same initial weights.
 
-    `shape` is (c, h, w) of images, (c, t) of signals or (f,) of features; lr is 1e-3 and steps 10 unless given.
+    `shape` is (c, h, w) of images, (c, t) of signals or (f,) of features; lr is 1e-3 and steps 10 unless given. With
+    `recompute`, the activations of its blocks are computed again in the backward pass.
 
     >>> type(toy_algorithm("coral", gamma=2.0)).__name__
     'CORAL'
     """
     torch.manual_seed(7)
     featurizer = build_featurizer({1: "mlp", 2: "signal_cnn", 3: "small_cnn"}[len(shape)], shape)
+    if recompute:
+        recompute_blocks(featurizer)
     classifier = build_classifier("linear", featurizer.out_features, CLASSES)
     settings = {"lr": 1e-3, "steps": 10, **settings}
     return algorithms.create(name, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings)

@@ -24,6 +24,7 @@ from fgmix.networks import Featurizer, build_classifier, build_featurizer
 from fgmix.networks.lora import add_adapters
 from fgmix.networks.parts import Front, split_network
 from fgmix.networks.preprocessing import Normalisation
+from fgmix.networks.recompute import recompute_blocks
 from fgmix.networks.registry import check_backbone, find_backbone
 from fgmix.progress import Progress
 from fgmix.records.schema import ResolvedSpec, RunSpec
@@ -125,19 +126,29 @@ def rehearse(spec: RunSpec, *, progress: bool = True) -> ResolvedSpec:
     dataset = load_dataset(spec, progress=progress)
     resolved = resolve(spec, dataset)
     split_dataset(dataset, resolved.holdout_fraction, resolved.trial_seed)
-    new_algorithm(resolved, len(dataset.classes), len(dataset.domains) - len(resolved.test_domains), blank=True)
+    new_algorithm(
+        resolved,
+        len(dataset.classes),
+        len(dataset.domains) - len(resolved.test_domains),
+        blank=True,
+        recompute=resolved.checkpoint_activations,
+    )
     return resolved
 
 
 def build_algorithm(run: PreparedRun) -> Algorithm:
     """Build the run's algorithm with its initial weights: the same for all algorithms with one seed and network."""
-    return new_algorithm(run.spec, len(run.dataset.classes), len(run.sources))
+    recompute = run.spec.checkpoint_activations
+    return new_algorithm(run.spec, len(run.dataset.classes), len(run.sources), recompute=recompute)
 
 
-def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: bool = False) -> Algorithm:
+def new_algorithm(
+    spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: bool = False, recompute: bool = False
+) -> Algorithm:
     """Build the algorithm of a resolved spec.
 
-    With `blank`, pre-trained weights are not loaded: for a network whose weights are all loaded from another file.
+    With `blank`, pre-trained weights are not loaded: for a network whose weights are all loaded from another file. With
+    `recompute`, blocks of the network do not store activations, which only matters in training.
     """
     if spec.frozen:
         seed_torch("init", spec.seed)
@@ -146,6 +157,8 @@ def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: 
         featurizer = _build_backbone(spec, blank, dropout=spec.dropout, freeze_bn=spec.freeze_bn)
         if spec.on_activations:
             _, featurizer = split_network(featurizer, spec.freeze)
+    if recompute:
+        recompute_blocks(featurizer)
     classifier = build_classifier(spec.head, featurizer.out_features, n_classes)
     settings = {**spec.settings, "steps": spec.steps}
     try:

@@ -167,6 +167,9 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
         raise UserError(f"Expected different test domains. Found {', '.join(spec.test_domains)}. Name each one once.")
     if spec.precision not in get_args(Precision):  # records of earlier versions may have fp16
         raise bad_value("precision", "fp32 or bf16; float16 is no longer supported", spec.precision)
+    if spec.checkpoint_activations and not get(spec.algorithm).recomputable:
+        should = f"false for {spec.algorithm}, which changes weights between forward and backward pass"
+        raise bad_value("checkpoint_activations", should, True)
     for name in ("freeze", "warmup_head"):
         if spec.frozen and getattr(spec, name):
             hint = "Drop one of the two."
