@@ -90,7 +90,7 @@ COMMANDS = {
     ],
     "scores": ["scores", "fgmix", "--pairs", "5"],
     "shift": ["shift", "erm", "--permutations", "5"],
-    "cd": ["cd", "folder"],
+    "cd": ["results", "folder", "--kind", "cd"],
     "differences-fgmix": ["results", "folder", "--kind", "differences", "--baseline", "FGMix"],
     "domains": ["results", "folder", "--kind", "domains"],
     "line": ["results", "many", "--kind", "line"],
@@ -160,7 +160,7 @@ def test_redraw_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["surface", "erm"], "2"),
         (["results", "erm", "--kind", "sensitivity"], "--grid"),
         (["results", "erm", "--kind", "domain"], "'domains'"),
-        (["cd", "folder", "--selection", "luck"], "'luck'"),
+        (["results", "folder", "--selection", "luck"], "'luck'"),
     ],
 )
 def test_a_mistake_is_one_sentence(

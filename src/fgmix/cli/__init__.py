@@ -9,7 +9,22 @@ from collections.abc import Callable
 
 import typer
 
-from fgmix.cli import data, demo, doctor, export, fit, plan, predict, report, soup, status, sweep, train
+from fgmix.cli import (
+    compare,
+    data,
+    demo,
+    doctor,
+    export,
+    fit,
+    monitor,
+    plan,
+    predict,
+    report,
+    soup,
+    status,
+    sweep,
+    train,
+)
 from fgmix.cli import list as list_
 from fgmix.cli.domainbed import advise
 from fgmix.cli.help import Command
@@ -38,16 +53,17 @@ app.add_typer(plots, name="plot")
 # Commands that read records alone: they run no code of a method, a dataset or a backbone.
 PLAIN: tuple[Callable[..., None], ...] = (
     *(demo.demo, status.status, report.report, doctor.doctor),
-    *(results.curves, results.cd, results.results),
+    *(results.curves, results.results),
 )
 command: Callable[..., None]
 for command in (
     *(demo.demo, list_.list_, train.train, sweep.sweep, plan.plan, status.status),
-    *(report.report, fit.fit, soup.soup, predict.predict, export.export, doctor.doctor),
+    *(report.report, fit.fit, soup.soup, predict.predict, monitor.monitor, compare.compare),
+    *(export.export, doctor.doctor),
 ):
     app.command(command.__name__.rstrip("_"), cls=Command)(command if command in PLAIN else accept_plugins(command))
 for command in (
-    *(results.curves, results.cd, results.results),
+    *(results.curves, results.results),
     *(models.tsne, models.flatness, models.surface, models.scores, models.shift),
 ):
     plots.command(cls=Command)(command if command in PLAIN else accept_plugins(command))

@@ -81,8 +81,8 @@ class Scan:
         return {domain: [file.path for file in files] for domain, files in grouped}
 
 
-def scan_folder(path: Path) -> Scan:
-    """Find the images under `path` without reading any; UserError if there are not at least two domains."""
+def scan_folder(path: Path, fewest: int = 2) -> Scan:
+    """Find the images under `path` without reading any; UserError for fewer than `fewest` domains, which is 1 or 2."""
     if not os.path.isdir(path):
         raise UserError(f"Expected a folder domain/class/image at {path}. Found {describe_path(path)}.")
     reader = _Reader()
@@ -112,7 +112,7 @@ def scan_folder(path: Path) -> Scan:
         if inside.images:
             notes.append(f"Images directly in {domain!r} belong to no class and are left out: {len(inside.images)}.")
             direct.append(domain)
-    if len({file.domain for file in files}) < 2:
+    if len({file.domain for file in files}) < fewest:
         raise _missing_domains(path, files, direct, len(root.images), reader)
     notes += reader.list_notes(path)
     return Scan(path, tuple(files), frozenset(class_folders), tuple(notes))
@@ -246,7 +246,7 @@ def _one_domain(files: Sequence[ImageFile], where: str, remedy: str) -> UserErro
 # CSV manifests
 
 
-def scan_manifest(path: Path) -> Scan:
+def scan_manifest(path: Path, fewest: int = 2) -> Scan:
     """Read the images of a CSV manifest; UserError with line numbers if it is not valid."""
     root = path.parent
     lines = _read_lines(path)
@@ -259,7 +259,7 @@ def scan_manifest(path: Path) -> Scan:
     _require_distinct(lines, path)
     _require_files(files, lines, path)
     files.sort(key=lambda file: (file.domain, file.label, str(file.path.parent), file.path.name))
-    if len({file.domain for file in files}) < 2:
+    if len({file.domain for file in files}) < fewest:
         raise _one_domain(files, f"in {path}", "Add the images of another domain.")
     return Scan(root, tuple(files), frozenset(file.label for file in files), ())
 
@@ -269,9 +269,9 @@ def is_manifest(path: Path) -> bool:
     return path.suffix.lower() == ".csv" and not os.path.isdir(path)
 
 
-def scan_images(path: Path) -> Scan:
+def scan_images(path: Path, fewest: int = 2) -> Scan:
     """List the images of a folder or a CSV manifest."""
-    return scan_manifest(path) if is_manifest(path) else scan_folder(path)
+    return scan_manifest(path, fewest) if is_manifest(path) else scan_folder(path, fewest)
 
 
 def manifest_paths(path: Path) -> list[Path]:

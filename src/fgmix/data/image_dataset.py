@@ -28,7 +28,7 @@ def load_images(path: Path, options: LoadOptions, *, name: str | None = None) ->
     """
     check_size(options.file_size)  # before any file is read
     parse_window(options.window)
-    scan = scan_images(path)
+    scan = scan_images(path, options.fewest)
     options = replace(options, window=options.window or choose_window(scan.by_domain().values(), options.cache))
     images = decode_images([str(file.path) for file in scan.files], options)
     full = Path(os.path.realpath(path))  # `resolve` fails on a loop of links, which is reported on opening

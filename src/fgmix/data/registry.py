@@ -30,6 +30,7 @@ class LoadOptions:
     background: str = "white"  # colour behind transparent pixels, by name or as #rrggbb
     cache: Path | None = None  # folder of the cache of decoded images; None for `cache_dir()`
     window: str = ""  # of grey values of more than 8 bits, LOW:HIGH or dicom; empty to choose one from the images
+    fewest: int = 2  # domains that images in files must have
     preferred_size: int | None = None  # of images in files, unless `image_size` is given; None for 224
 
     def __post_init__(self) -> None:

@@ -69,10 +69,17 @@ def is_table(path: Path) -> bool:
     return "path" not in names and {"label", "domain"} <= names
 
 
-def load_table(path: Path) -> DomainDataset:
-    """Load a table as a dataset of features."""
+def load_table(path: Path, columns: tuple[Column, ...] = ()) -> DomainDataset:
+    """Load a table as a dataset of features.
+
+    Args:
+        path: the file.
+        columns: those of a model, by which it is encoded; by default the table's own.
+    """
     table = read_table(path)
-    columns = describe_columns(table)
+    if columns:
+        _require_columns(table, columns)
+    columns = columns or describe_columns(table)
     texts = {name: _as_names(table, name) for name in ("label", "domain", "group") if name in table.values}
     dataset = from_arrays(
         encode_columns(columns, _convert(table, columns)),
@@ -88,10 +95,16 @@ def load_table(path: Path) -> DomainDataset:
 def encode_table(path: Path, columns: Sequence[Column]) -> npt.NDArray[np.float64]:
     """Read a table of new samples and encode it by the columns of a model; other columns are not used."""
     table = read_table(path, required=())
+    _require_columns(table, columns)
+    return encode_columns(columns, _convert(table, columns))
+
+
+def _require_columns(table: Table, columns: Sequence[Column]) -> None:
     lacking = [column.name for column in columns if column.name not in table.values]
     if lacking:
-        raise UserError(f"Expected the columns that the model was trained on in {path}. Found no {list_some(lacking)}.")
-    return encode_columns(columns, _convert(table, columns))
+        raise UserError(
+            f"Expected the columns that the model was trained on in {table.path}. Found no {list_some(lacking)}."
+        )
 
 
 def read_table(path: Path, required: Sequence[str] = REQUIRED) -> Table:

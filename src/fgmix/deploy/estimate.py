@@ -12,7 +12,8 @@ from scipy.stats import t as student
 from fgmix.data.dataset import Indices
 from fgmix.deploy.calibration import calibrate_logits, fit_temperature, measure_reliability
 from fgmix.deploy.hold_out import HeldOut
-from fgmix.deploy.trust import JudgedDomain, choose_rule, find_novel, find_trusted
+from fgmix.deploy.summaries import summarize_predictions
+from fgmix.deploy.trust import JudgedDomain, choose_rule, combine_parts, find_novel, find_trusted
 from fgmix.errors import UserError
 from fgmix.records.metrics import Floats, Metric, calibration_error, metrics
 from fgmix.records.model import Estimate, PredictedClass, Terms, TrustLevel, TrustRule, UnseenDomain
@@ -179,6 +180,7 @@ def _describe_domain(judged: _Judged) -> UnseenDomain:
         novel_accuracy=_score(held_out, novel),
         trusted=float(trusted.mean()),
         trusted_accuracy=_score(held_out, trusted),
+        predictions=summarize_predictions(probabilities, combine_parts(held_out.novelty, rule.limits)),
     )
 
 

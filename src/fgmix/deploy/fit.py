@@ -31,6 +31,7 @@ from fgmix.deploy.hold_out import (
     select_weights,
 )
 from fgmix.deploy.model import WEIGHTS, Model, load_model
+from fgmix.deploy.monitor import add_familiar
 from fgmix.deploy.recipes import list_recipes
 from fgmix.deploy.steps import advise, announce, note_steps, scale_steps
 from fgmix.errors import UserError, bad_value
@@ -125,7 +126,7 @@ def fit(
         held_out = [(name,) for name in dataset.domain_names] if estimated else []
         specs = [resolve(structs.replace(spec, test_domains=names), dataset) for names in held_out]
         model = _train([*specs, resolved], dataset, out / RUNS, terms, notes, device, progress)
-        model = model.write(out)
+        model = add_familiar(model, dataset).write(out)
         write_card(out, model.info)
     return model
 
@@ -154,7 +155,8 @@ def _fit_best(
             return _load_again(out, device)
         if progress:
             print_notes(*notes, *advise(resolved, dataset, device))
-        model = make_best(Workbench(spec, dataset, out, device, progress), recipes, seconds, terms, notes).write(out)
+        model = make_best(Workbench(spec, dataset, out, device, progress), recipes, seconds, terms, notes)
+        model = add_familiar(model, dataset).write(out)
         write_card(out, model.info)
     return model
 

@@ -35,7 +35,7 @@ class JudgedDomain:
 
 def find_novel(rule: TrustRule, parts: Floats) -> npt.NDArray[np.bool_]:
     """Tell which samples are novel, from the parts of their novelty (n, 2)."""
-    return _combine_parts(parts, rule.limits) > 1
+    return combine_parts(parts, rule.limits) > 1
 
 
 def find_trusted(rule: TrustRule, predicted: Indices, confidence: Floats, parts: Floats) -> npt.NDArray[np.bool_]:
@@ -43,7 +43,7 @@ def find_trusted(rule: TrustRule, predicted: Indices, confidence: Floats, parts:
     return (confidence >= fill_thresholds(rule.by_class)[predicted]) & ~find_novel(rule, parts)
 
 
-def _combine_parts(parts: Floats, limits: tuple[float, float]) -> Floats:
+def combine_parts(parts: Floats, limits: tuple[float, float]) -> Floats:
     """Compute novelty (n,) from its parts (n, 2); above 1 is novel.
 
     The size of features counts only above its limit: below, it would mask the novelty of the codes.
@@ -77,8 +77,8 @@ def choose_rule(
     code, size = (
         max(1.0, _quantile([j.novelty[j.correct, part] for j in judged], share)) for part, share in enumerate(FAMILIAR)
     )
-    novelty = [_combine_parts(j.novelty, (code, size)) for j in judged]
-    noise = [_combine_parts(j.noise, (code, size)) for j in judged]
+    novelty = [combine_parts(j.novelty, (code, size)) for j in judged]
+    noise = [combine_parts(j.noise, (code, size)) for j in judged]
     wrong_auroc = _mean([auroc(n, ~j.correct) for n, j in zip(novelty, judged)])
     noise_auroc = _mean(
         [auroc(np.concatenate([n, m]), np.arange(len(n) + len(m)) >= len(n)) for n, m in zip(novelty, noise)]

@@ -55,6 +55,17 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         check_options(self)
 
 
+class PredictionSummary(Struct, frozen=True, forbid_unknown_fields=True):
+    """How predictions for many samples are distributed: what `fgmix monitor` compares a batch with."""
+
+    samples: Count
+    mean_confidence: float  # calibrated
+    novel: Share  # share of samples flagged as novel
+    confidence: tuple[float, ...]  # quantiles at equal steps, from the smallest value to the largest
+    novelty: tuple[float, ...]  # likewise
+    classes: tuple[Count, ...]  # number of predictions of each class
+
+
 class UnseenDomain(Struct, frozen=True, forbid_unknown_fields=True):
     """Results on a domain while it was held out."""
 
@@ -68,6 +79,7 @@ class UnseenDomain(Struct, frozen=True, forbid_unknown_fields=True):
     novel_accuracy: Share | None  # accuracy on those; None if there are none
     trusted: Share  # share of samples whose prediction is trusted, by a rule chosen on the other domains
     trusted_accuracy: Share | None  # accuracy on those; None if there are none
+    predictions: PredictionSummary | None = None  # of the same network; None in models made before it
 
     @property
     def samples(self) -> int:
@@ -276,6 +288,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     in_domain_value: Share | None = None
     weights: str = ""  # digest of the file of its weights; empty before it is written
     choice: Choice | None = None  # how the recipe was chosen; None if the user named the method
+    familiar: PredictionSummary | None = None  # for holdout samples of its own domains; None in models made before it
     schema: Literal[6] = SCHEMA  # version of this schema
 
 

@@ -1,0 +1,75 @@
+"""Labelled data for a finished model: loaded and prepared as its training data were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fgmix.data import ArrayInputs, Domain, DomainDataset, LoadOptions, load
+from fgmix.data.augment import ImageInputs
+from fgmix.data.dataset import Indices
+from fgmix.data.tables import is_table, load_table
+from fgmix.deploy.model import Model, Predictions
+from fgmix.errors import UserError
+
+UNKNOWN = -1  # label of a class that a model does not have
+
+
+@dataclass(frozen=True)
+class LabelledDomain:
+    """Predictions for one domain, with labels."""
+
+    name: str
+    y: Indices  # indices of the model's classes, or `UNKNOWN`
+    predicted: Predictions
+    groups: Indices | None = None  # such as patients, whose samples depend on each other
+
+    @property
+    def correct(self) -> Indices:
+        """1 where the most probable class is the label, else 0."""
+        hits: Indices = (self.predicted.probabilities.argmax(axis=1) == self.y).astype(np.int64)
+        return hits
+
+
+def load_for(model: Model, data: str | Path, *, progress: bool = True) -> DomainDataset:
+    """Load labelled data for a model: images in its size and window, tables in its columns. One domain is enough."""
+    info = model.info
+    path = Path(data).expanduser()
+    if info.columns and is_table(path):
+        return load_table(path, info.columns)
+    size = info.input_shape[-1] if info.kind == "images" else None
+    window = info.spec.window if info.kind == "images" else ""
+    dataset = load(str(data), LoadOptions(image_size=size, window=window, fewest=1, progress=progress))
+    if dataset.kind != info.kind or dataset.input_shape != info.input_shape:
+        raise UserError(
+            f"Expected {info.kind} of shape {info.input_shape} for the model of {info.dataset}. Found {dataset.kind} "
+            f"of shape {dataset.input_shape} in {data}. Prepare them as the training data were."
+        )
+    return dataset
+
+
+def predict_labelled(model: Model, dataset: DomainDataset) -> list[LabelledDomain]:
+    """Predict all domains of a dataset; labels are matched with the model's classes by name."""
+    names = model.info.classes
+    numbers = np.array([names.index(name) if name in names else UNKNOWN for name in dataset.classes])
+    if (numbers == UNKNOWN).all():
+        raise UserError(
+            f"Expected classes of the model ({', '.join(names[:5])}). Found none of them in {dataset.name}, but "
+            f"{', '.join(dataset.classes[:5])}. Rename the classes."
+        )
+    return [
+        LabelledDomain(each.name, numbers[each.y], predict_domain(model, each), each.groups) for each in dataset.domains
+    ]
+
+
+def predict_domain(model: Model, domain: Domain, places: Indices | None = None) -> Predictions:
+    """Predict samples of a domain, by default all."""
+    places = np.arange(len(domain)) if places is None else places
+    inputs = domain.inputs
+    if isinstance(inputs, ImageInputs):
+        return model.predict_inputs(replace(inputs, rows=inputs.rows[places]).normalise(model.normalisation))
+    if isinstance(inputs, ArrayInputs):
+        return model.predict(inputs.x[places])  # in their own precision, which the model checks and converts
+    raise AssertionError("a loaded dataset has images or arrays")
