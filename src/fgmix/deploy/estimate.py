@@ -180,7 +180,7 @@ def _describe_domain(judged: _Judged) -> UnseenDomain:
         novel_accuracy=_score(held_out, novel),
         trusted=float(trusted.mean()),
         trusted_accuracy=_score(held_out, trusted),
-        predictions=summarize_predictions(probabilities, combine_parts(held_out.novelty, rule.limits)),
+        predictions=summarize_predictions(probabilities, combine_parts(held_out.novelty, judged.rule.limits)),
     )
 
 
