@@ -121,7 +121,7 @@ def test_arrays(tmp_path: Path, image_model: Model, pictures: Path) -> None:
     np.savez(tmp_path / "y.npz", features=x)
     (tmp_path / "cut.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:200])
     for paths, expected in (
-        ([tmp_path / "y.npz"], "Expected an array X in .*. Found features. Rename"),
+        ([tmp_path / "y.npz"], "Expected X among the arrays of .*. Found features. Rename"),
         ([tmp_path / "cut.npz"], "Expected a whole .npz file"),
         ([tmp_path / "no.npz"], "cannot be read"),
         ([tmp_path / "x.npz", tmp_path / "y.npz"], "Expected one .npz file"),

@@ -1,15 +1,12 @@
-"""Datasets from arrays, in memory or in an untrusted .npz file, whose sizes are checked before memory is allocated."""
+"""Datasets from arrays, in memory or in an untrusted .npz file."""
 
 from __future__ import annotations
 
-import math
-import os
-import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +20,6 @@ from fgmix.records.columns import Column
 from fgmix.records.protocols import Kind
 
 Shape = tuple[int, ...]
-KEYS = ("x", "y", "domain", "classes", "domains", "group", "sample_weight")
-DEFLATE = 1100  # the largest compression ratio of deflate, with a margin
 GB = 1_000_000_000
 MISSING = ("", "nan", "NaN", "None", "<NA>", "NaT")  # texts of values that are missing, as `.astype(str)` writes them
 KINDS: dict[int, Kind] = {2: "features", 3: "signals", 4: "small_images"}  # by number of axes
@@ -109,17 +104,9 @@ def load_npz(path: Path) -> DomainDataset:
     """Load an .npz file with arrays X (or x), y and domain, and optionally names in classes and domains, group and
     sample_weight.
     """
-
-    def check(shapes: Mapping[str, Shape], names: Sequence[str]) -> None:
-        if any(key not in shapes for key in ("x", "y", "domain")):
-            found = list_some(names) or "none"
-            raise UserError(f"Expected the arrays X, y and domain in {path}. Found {found}. Rename or add arrays.")
-        _check_shapes(shapes)
-
-    content = open_npz(path, KEYS, check)
-    arrays = content.arrays
+    arrays, others = read_npz(path, ("X", "y", "domain"), ("classes", "domains", "group", "sample_weight"))
     dataset = from_arrays(
-        arrays["x"],
+        arrays["X"],
         arrays["y"],
         arrays["domain"],
         name=path.stem,
@@ -128,8 +115,8 @@ def load_npz(path: Path) -> DomainDataset:
         sample_weight=arrays.get("sample_weight"),
         group=arrays.get("group"),
     )
-    if content.others:
-        dataset = replace(dataset, notes=(*dataset.notes, f"Arrays that are not used: {list_some(content.others)}."))
+    if others:
+        dataset = replace(dataset, notes=(*dataset.notes, f"Arrays that are not used: {list_some(others)}."))
     return dataset
 
 
@@ -321,34 +308,28 @@ def _check_texts(what: str, values: npt.NDArray[Any]) -> None:
 # .npz files
 
 
-@dataclass(frozen=True)
-class Npz:
-    """The content of an .npz file."""
-
-    arrays: dict[str, npt.NDArray[Any]]  # the requested arrays, by lower-case name
-    others: tuple[str, ...]  # names of the other arrays, as in the file
-
-
-def open_npz(path: Path, keys: Sequence[str], check: Callable[[Mapping[str, Shape], Sequence[str]], None]) -> Npz:
-    """Read the arrays of an .npz file whose names are in `keys`, in upper or lower case.
-
-    `check` gets their shapes, by lower-case name, and the names of all arrays before any of them is unpacked.
-    """
+def read_npz(
+    path: Path, required: Sequence[str], optional: Sequence[str] = ()
+) -> tuple[dict[str, npt.NDArray[Any]], list[str]]:
+    """Read arrays of an untrusted .npz file by their names, in upper or lower case; also return the other names."""
     try:
         with open_file(path) as file:
             start = file.peek(8)
             if not start.startswith(b"PK"):
                 kind = "a single array of numpy.save" if start.startswith(b"\x93NUMPY") else "another kind of file"
                 raise UserError(f"Expected an .npz file, as numpy.savez writes it, at {path}. Found {kind}.")
-            with zipfile.ZipFile(file) as archive:
-                members = _members(archive, path)
-                requested = {key: info for key, info in members.items() if key in keys}
-                on_disk = os.fstat(file.fileno()).st_size
-                shapes = {key: _read_shape(archive, info, on_disk, path) for key, info in requested.items()}
-                names = {key: _name(info) for key, info in members.items()}
-                check(shapes, list(names.values()))
-                _require_memory(sum(info.file_size for info in requested.values()), path)
-                arrays = {key: _read(archive, info) for key, info in requested.items()}
+            with np.load(file, allow_pickle=False) as archive:
+                names: dict[str, str] = {}
+                for name in archive.files:
+                    if other := names.get(name.lower()):
+                        raise UserError(f"Expected other names in {path}. Found {other} and {name}. Remove one.")
+                    names[name.lower()] = name
+                if any(key.lower() not in names for key in required):
+                    found, wanted = list_some(archive.files) or "none", ", ".join(required)
+                    raise UserError(f"Expected {wanted} among the arrays of {path}. Found {found}. Rename or add some.")
+                known = {key: names.pop(key.lower()) for key in (*required, *optional) if key.lower() in names}
+                _require_memory(sum(archive.zip.getinfo(f"{name}.npy").file_size for name in known.values()), path)
+                return {key: _read(archive, name, path) for key, name in known.items()}, [*names.values()]
     except UserError:
         raise
     except OSError as error:
@@ -357,59 +338,19 @@ def open_npz(path: Path, keys: Sequence[str], check: Callable[[Mapping[str, Shap
     except Exception as error:  # BadZipFile, zlib.error, LZMAError, EOFError, ValueError, RuntimeError (a password), …
         reason = next(iter(str(error).splitlines()), type(error).__name__)  # some messages of numpy have several lines
         raise UserError(f"Expected a whole .npz file at {path}. It is damaged ({reason}). Save it again.") from error
-    return Npz(arrays, tuple(name for key, name in names.items() if key not in keys))
 
 
-def _name(info: zipfile.ZipInfo) -> str:
-    return info.filename.removesuffix(".npy")
-
-
-def _members(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
-    """Find the members of the archive by lower-case name; UserError if two differ only in case."""
-    members: dict[str, zipfile.ZipInfo] = {}
-    for info in archive.infolist():
-        other = members.setdefault(_name(info).lower(), info)
-        if other is not info:
-            raise UserError(f"Expected other names in {path}. Found {_name(other)} and {_name(info)}. Remove one.")
-    return members
-
-
-def _read_shape(archive: zipfile.ZipFile, info: zipfile.ZipInfo, on_disk: int, path: Path) -> Shape:
-    """Read only the header of an array: it must declare plain values, as many as the file contains."""
-    with archive.open(info) as stream:
-        shape, dtype = _read_header(stream)
-        header = stream.tell()
-    if dtype.hasobject:
-        raise UserError(
-            f"Expected numbers or texts in the array {_name(info)!r} of {path}. Found Python objects. Convert it: "
-            "texts with .astype(str), numbers with .astype(float)."
-        )
-    most = on_disk * (DEFLATE if info.compress_type == zipfile.ZIP_DEFLATED else 1)
-    is_known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-    size = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or header + size != info.file_size or (is_known and info.file_size > most):
-        raise UserError(
-            f"Expected {shape} values of {dtype} in the array {_name(info)!r} of {path}, as announced. Found another "
-            "number: it is damaged. Save it again."
-        )
-    return shape
-
-
-def _read_header(stream: IO[bytes]) -> tuple[Shape, np.dtype[Any]]:
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise ValueError(f"version {version} of the .npy format")
-    return shape, dtype
-
-
-def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[Any]:
-    with archive.open(info) as stream:
-        array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+def _read(archive: Any, name: str, path: Path) -> npt.NDArray[Any]:
+    try:
+        array: npt.NDArray[Any] = archive[name]
         return array
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        raise UserError(
+            f"Expected numbers or texts in the array {name!r} of {path}. Found Python objects. Convert it: texts with "
+            ".astype(str), numbers with .astype(float)."
+        ) from error
 
 
 def free_memory() -> int | None:

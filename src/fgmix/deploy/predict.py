@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,9 +14,9 @@ from typing import IO, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data.arrays import Shape, finite_rows, open_npz
+from fgmix.data.arrays import finite_rows, read_npz
 from fgmix.data.augment import ImageInputs
-from fgmix.data.folders import EXTENSIONS, is_manifest, list_some, manifest_paths
+from fgmix.data.folders import EXTENSIONS, is_manifest, manifest_paths
 from fgmix.data.images import Unreadable, quiet_decoding, read_image
 from fgmix.data.tables import encode_table
 from fgmix.deploy.model import Model, Predictions
@@ -146,13 +146,9 @@ def _predict_images(model: Model, files: Sequence[Path], probabilities: bool) ->
 
 
 def _predict_array(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
-    def check(shapes: Mapping[str, Shape], names: Sequence[str]) -> None:
-        if "x" not in shapes:
-            found = list_some(names) or "none"
-            raise UserError(f"Expected an array X in {path}. Found {found}. Rename the array: numpy.savez(path, X=…).")
-        model.check_shape(shapes["x"])
-
-    x = model.convert_samples(open_npz(path, ("x",), check).arrays["x"])
+    arrays, _ = read_npz(path, ("X",))
+    model.check_shape(arrays["X"].shape)
+    x = model.convert_samples(arrays["X"])
     if not len(x):
         raise UserError(f"Expected rows in the array X of {path}. Found none.")
     yield from _predict_rows(model, x, finite_rows(x), "NaN or infinity", probabilities)
