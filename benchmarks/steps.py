@@ -15,10 +15,11 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm, Batches, create, get, names
 from fgmix.errors import bad_value
-from fgmix.networks import build_classifier, build_featurizer
+from fgmix.networks import build_featurizer
 from fgmix.records.files import make_folder, write_json
 from fgmix.records.plans import COST_FILE
 from fgmix.sweeps.presets import ALGORITHMS
+from fgmix.testing.toys import build_toy_head, make_toy_task
 from fgmix.training.averaging import RunningMean
 
 AVERAGED = ("erm + swa", "selfreg + swa", "coral + swa", "fgmix + swa")  # methods that the paper times with SWA
@@ -108,9 +109,10 @@ def build_algorithm(name: str, backbone: str, image_size: int, n_domains: int, n
     torch.manual_seed(0)
     shape = (3, image_size, image_size)
     featurizer = build_featurizer(backbone, shape, freeze_bn=True, channels_last=uses_channels_last(backbone))
-    classifier = build_classifier("linear", featurizer.out_features, n_classes)
-    settings = {**get(name).at_work, **form}
-    return create(name, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings).train()
+    classifier = build_toy_head(get(name).head or "linear", featurizer.out_features, n_classes)
+    task = make_toy_task(n_domains, featurizer.out_features, n_classes)
+    parts = {"featurizer": featurizer, "classifier": classifier, "n_domains": n_domains, "task": task}
+    return create(name, **parts, **get(name).at_work, **form).train()
 
 
 def _list_forms() -> dict[str, tuple[str, Mapping[str, Any]]]:

@@ -39,6 +39,14 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
         return workbench.make(root)
 
 
+@pytest.fixture(scope="session")
+def clip_name(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a CLIP model of toy size."""
+    import tiny_clip
+
+    return tiny_clip.add_config(tmp_path_factory.mktemp("clip"))
+
+
 @pytest.fixture
 def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load every tenth sample of `digits`: enough for an example that has to run, and evaluated in no time."""

@@ -25,10 +25,12 @@ EXTRAS = (
     "mlflow",
     "hub",
     "dicom",
+    "clip",
     "peft",
 )  # those whose packages the source imports
 DISTRIBUTION = {
     "PIL": "pillow",
+    "open_clip": "open_clip_torch",
     "mlflow": "mlflow-skinny",
     "sklearn": "scikit-learn",
 }  # imported by another name

@@ -15,7 +15,7 @@ from PIL import Image
 
 from deploy.made import QUICK, signals, small_image_model, small_images
 from fgmix import fit, load_model
-from fgmix.algorithms import names
+from fgmix.algorithms import get, names
 from fgmix.data import from_arrays
 from fgmix.deploy.export import export_model
 from fgmix.deploy.model import Model
@@ -132,7 +132,7 @@ def test_torch_export(vectors_model: Model, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("algorithm", names())
+@pytest.mark.parametrize("algorithm", [name for name in names() if not get(name).head])
 def test_every_methods_model_exports(algorithm: str, tmp_path: Path) -> None:
     model = small_image_model(tmp_path / "model", algorithm=algorithm)
     program = torch.export.load(export_model(model, tmp_path / "model.pt2", "pt2")).module()

@@ -80,7 +80,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
 @pytest.mark.parametrize("algorithm", [name for name in names() if get(name).needs_stages] + ["erm", "fgmix", "miro"])
 def test_every_kind_of_method_trains_it(algorithm: str) -> None:
     spec = resolve(RunSpec(algorithm=algorithm, test_domains="2", **QUICK), DATA)
-    built = new_algorithm(spec, 2, 2)
+    built = new_algorithm(spec, "ab", "cd")
     x = torch.rand(4, 3, 16, 16)
     metrics = built.step([(x, torch.tensor([0, 1, 0, 1]))] * 2)
     assert torch.isfinite(metrics["loss"])
@@ -106,7 +106,7 @@ def test_it_declares_how_images_are_prepared() -> None:
     assert normalisation_of("tiny").interpolation == "bicubic"
     resolved = resolve(spec, DATA)
     assert (resolved.mean, resolved.std) == ((0.5, 0.4, 0.3), (0.2, 0.2, 0.2))
-    g = new_algorithm(resolved, 2, 2).featurizer.eval()
+    g = new_algorithm(resolved, "ab", "cd").featurizer.eval()
     x = torch.rand(2, 3, 16, 16)
     expected = g.net((x - torch.tensor(resolved.mean).view(3, 1, 1)) / 0.2)
     assert torch.allclose(g(x), expected, atol=1e-5)

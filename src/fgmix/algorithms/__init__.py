@@ -17,6 +17,7 @@ from fgmix.algorithms._registry import get as get
 from fgmix.algorithms._registry import names as names
 from fgmix.algorithms._registry import overview as overview
 from fgmix.algorithms._registry import register as register
+from fgmix.algorithms._task import Task as Task
 
 # isort: split
 # After the names above, which the methods' files import from here.
@@ -26,10 +27,14 @@ from fgmix.algorithms import andmask as andmask
 from fgmix.algorithms import arm as arm
 from fgmix.algorithms import cad as cad
 from fgmix.algorithms import causirl as causirl
+from fgmix.algorithms import clip_zeroshot as clip_zeroshot
+from fgmix.algorithms import clipood as clipood
 from fgmix.algorithms import cnsn as cnsn
+from fgmix.algorithms import coop as coop
 from fgmix.algorithms import coral as coral
 from fgmix.algorithms import dann as dann
 from fgmix.algorithms import ddg as ddg
+from fgmix.algorithms import dpl as dpl
 from fgmix.algorithms import eqrm as eqrm
 from fgmix.algorithms import erm as erm
 from fgmix.algorithms import ermplusplus as ermplusplus

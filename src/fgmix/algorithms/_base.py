@@ -21,7 +21,9 @@ from fgmix.algorithms._optimizer import (
     rate_others,
     set_rates,
 )
+from fgmix.algorithms._task import Task
 from fgmix.errors import UserError, bad_value
+from fgmix.records.schema import Head
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -41,6 +43,7 @@ FAMILIES = {
     "context": "a prediction that depends on the domain",
     "flatness": "minima around which the loss stays low",
     "averaging": "averages of weights",
+    "text": "texts that stand for the classes, on backbones with a text tower",
 }
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -80,6 +83,9 @@ class Algorithm(nn.Module):
     min_domains: ClassVar[int] = 1
     needs_stages: ClassVar[bool] = False  # True: needs the stages of a convolutional network (networks.stages)
     paired_batches: ClassVar[bool] = False  # True: batches are sampled in pairs of the same class and domain
+    needs_task: ClassVar[bool] = False  # True: gets names of classes and domains, preprocessing and texts by `set_task`
+    head: ClassVar[Head | None] = None  # the head that it trains; None for that of the run
+    trains: ClassVar[bool] = True  # False: a run has one step, which changes no weight, and one evaluation
     needs_indices: ClassVar[bool] = False  # True: each batch (x, y) has `indices`, those of its samples in their domain
     at_work: ClassVar[Mapping[str, Any]] = {}  # settings with which every part is active from the first step
     delayed: ClassVar[Mapping[str, str]] = {}  # parts that start later, by the setting that gives the step
@@ -168,6 +174,10 @@ class Algorithm(nn.Module):
         return self.predict(x)
 
     # Used by a run before its first step
+
+    def set_task(self, task: Task) -> None:
+        """Keep the task of the run, after `__init__`; a method that `needs_task` builds what depends on it here."""
+        self.task = task
 
     @classmethod
     def check_batch(cls, config: BaseConfig, batch_size: int, shape: tuple[int, ...]) -> None:
@@ -310,7 +320,8 @@ class Algorithm(nn.Module):
     @property
     def n_classes(self) -> int:
         """Return C, the number of classes."""
-        return list(self._linear_layers())[-1].out_features
+        n = count_classes(self.classifier)
+        return list(self._linear_layers())[-1].out_features if n is None else n
 
     def _linear_layers(self) -> Iterator[nn.Linear]:
         layers = [m for m in self.classifier.modules() if isinstance(m, nn.Linear)]
@@ -338,9 +349,8 @@ class Algorithm(nn.Module):
         labels = [y for _, y in batches if not y.is_meta]
         if self.updates or not labels:  # once, because it reads numbers: on a GPU the host waits for them
             return
-        layers = [m for m in self.classifier.modules() if isinstance(m, nn.Linear)]
         low, high = min(int(y.min()) for y in labels), max(int(y.max()) for y in labels)
-        n = layers[-1].out_features if layers else high + 1
+        n = count_classes(self.classifier) or high + 1
         if low < 0 or high >= n:
             raise UserError(f"Expected labels within 0…{n - 1}, the classes of the classifier. Found {low} to {high}.")
 
@@ -363,6 +373,12 @@ class Algorithm(nn.Module):
         for name, optimizer in self.optimizers().items():
             optimizer.load_state_dict(state["optimizers"][name])
             check_moments(optimizer)
+
+
+def count_classes(classifier: nn.Module) -> int | None:
+    """Return the number of logits: as the classifier declares it, or its last Linear layer; None if neither exists."""
+    layers = [m for m in classifier.modules() if isinstance(m, nn.Linear)]
+    return getattr(classifier, "out_features", layers[-1].out_features if layers else None)
 
 
 def check_moments(optimizer: Optimizer) -> None:

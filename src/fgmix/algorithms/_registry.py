@@ -11,6 +11,7 @@ from torch import nn
 
 from fgmix.algorithms._base import FAMILIES, Algorithm, check_parts
 from fgmix.algorithms._config import BaseConfig
+from fgmix.algorithms._task import Task
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.plugins import load_group, name_origin
 from fgmix.records.source import digest_source, keep_sources
@@ -157,8 +158,18 @@ def describe_code(name: str) -> str:
     return f"{digest} {origin}".strip() if digest else ""
 
 
-def create(name: str, *, featurizer: nn.Module, classifier: nn.Module, n_domains: int, **settings: Any) -> Algorithm:
+def create(
+    name: str,
+    *,
+    featurizer: nn.Module,
+    classifier: nn.Module,
+    n_domains: int,
+    task: Task | None = None,
+    **settings: Any,
+) -> Algorithm:
     """Build a registered algorithm; `settings` are the fields of its `Config`.
+
+    The task is for methods that declare `needs_task`; others are built without it.
 
     >>> create("erm", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=3, lr=1e-3).config.lr
     0.001
@@ -168,7 +179,12 @@ def create(name: str, *, featurizer: nn.Module, classifier: nn.Module, n_domains
     check_parts(featurizer, classifier, n_domains)
     check_domains(name, n_domains)
     check_accumulation(name, config)
-    return cls(featurizer, classifier, n_domains, config)
+    algorithm = cls(featurizer, classifier, n_domains, config)
+    if cls.needs_task:
+        if task is None:
+            raise UserError(f"{name} needs the task of a run: the names of its classes. Found none. Pass `task`.")
+        algorithm.set_task(task)
+    return algorithm
 
 
 def check_accumulation(name: str, config: BaseConfig) -> None:
@@ -226,6 +242,7 @@ def _describe(name: str) -> Overview:
     needs = [
         f"{algorithm.min_domains} domains" if algorithm.min_domains > 1 else "",
         "feature maps" if algorithm.needs_stages else "",
+        "a text tower" if algorithm.head else "",
         algorithm.keeps or "",
     ]
     return Overview(

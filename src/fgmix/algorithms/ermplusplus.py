@@ -85,7 +85,7 @@ class ERMPlusPlus(Algorithm):
     @property
     def probing(self) -> bool:
         """Whether this step trains the classifier alone."""
-        return self.updates <= self.config.linear_steps
+        return self.updates <= self.config.linear_steps and any(p.requires_grad for p in self.classifier.parameters())
 
     @torch.no_grad()
     def average(self) -> None:

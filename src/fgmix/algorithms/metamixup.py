@@ -96,7 +96,8 @@ class MetaMixup(Algorithm):
 
         Buffers are copied: the virtual step must not change batch-norm's running statistics.
         """
-        movers = self.classifier if self.config.look_ahead == "classifier" else self
+        on_head = self.config.look_ahead == "classifier" and any(p.requires_grad for p in self.classifier.parameters())
+        movers = self.classifier if on_head else self  # of a frozen head, everything else
         ids = {id(p) for p in movers.parameters() if p.requires_grad and p is not self.lam}
         moving: Weights = {name: p for name, p in self.named_parameters() if id(p) in ids}
         fixed: Weights = {name: p.detach() for name, p in self.named_parameters() if id(p) not in ids}

@@ -8,6 +8,7 @@ from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, log_uniform, search
 from fgmix.algorithms._registry import register
 from fgmix.errors import UserError
+from fgmix.networks.text import TextHead
 
 _CACHED = 2**17  # elements of R̄ that are processed at a time on a CPU, 512 kB in float32
 
@@ -65,6 +66,8 @@ class RIDG(Algorithm):
         risk = cross_entropy(self.classifier(z), y)
         W: Tensor = self.classifier.weight  # type: ignore[assignment]
         z = z.to(W.dtype)
+        if isinstance(self.classifier, TextHead):  # of which logits are sums of normalised factors
+            W, z = self.classifier.factors(z)
         classes, of = self._visit(y)
         n_c = z.new_zeros(len(classes)).index_add(0, of, torch.ones_like(z[:, 0]))
         z_c = z.new_zeros(len(classes), z.shape[1]).index_add(0, of, z) / n_c.clamp_min(1).unsqueeze(1)

@@ -125,7 +125,7 @@ def _copy_untrained(module: nn.Module) -> nn.Module:
         reset = getattr(layer, "reset_parameters", None)
         if callable(reset):
             reset()
-    return fresh
+    return fresh.requires_grad_(True)  # of a frozen head, too
 
 
 def randomise_style(z: Tensor, alpha: Tensor, pi: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class Transfer(Algorithm):
         if config.gda:
             plain = {"momentum": 0.0, "weight_decay": 0.0}
             self.optimizer = DenseSGD([{**group, **plain} for group in self.optimizer.param_groups], lr=config.lr)
-        self.adversary = copy.deepcopy(classifier)  # h'
+        self.adversary = copy.deepcopy(classifier).requires_grad_(True)  # h', also of a frozen h
         self.adversary_optimizer = SGD(self.adversary.parameters(), lr=config.lr_d)
 
     def update(self, batches: Batches) -> dict[str, Tensor]:

@@ -104,12 +104,13 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 
 def design_sweeps(options: SweepOptions, common: Mapping[str, Any]) -> tuple[Sweep, ...]:
     """Design the preset's sweeps, or one over the datasets and algorithms; `common` are options of every run."""
+    from fgmix.networks.names import is_clip
     from fgmix.sweeps.presets import change_sweeps
 
     names = ("test_domains", "pairs", "single_source", "trials", "hparams", "space")
     given = {name: getattr(options, name) for name in names}
     return change_sweeps(
-        _choose_sweeps(options),
+        _choose_sweeps(options, with_texts=is_clip(common.get("backbone") or "")),
         common={**common, **({"data_root": options.data_root} if options.data_root else {})},
         settings=options.settings,
         grid={name: text.split(",") if isinstance(text, str) else text for name, text in options.grid.items()},
@@ -117,15 +118,19 @@ def design_sweeps(options: SweepOptions, common: Mapping[str, Any]) -> tuple[Swe
     )
 
 
-def _choose_sweeps(options: SweepOptions) -> tuple[Sweep, ...]:
-    """Return the preset's sweeps, or a sweep over the datasets and algorithms."""
+def _choose_sweeps(options: SweepOptions, *, with_texts: bool) -> tuple[Sweep, ...]:
+    """Return the preset's sweeps, or one over the datasets and algorithms; "all" are those that the backbone allows."""
     from fgmix.algorithms import get, names
     from fgmix.sweeps.design import Sweep
     from fgmix.sweeps.presets import get_preset
 
     algorithms = options.algorithms
     if algorithms == ("all",):
-        algorithms = tuple(name for name in names() if not options.single_source or get(name).min_domains == 1)
+        algorithms = tuple(
+            name
+            for name in names()
+            if (not options.single_source or get(name).min_domains == 1) and (with_texts or not get(name).head)
+        )
     if options.preset:
         if options.datasets:
             raise UserError("Expected --preset or --datasets. Found both; a preset names its own datasets.")

@@ -217,7 +217,7 @@ def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> 
     if len(dataset.classes) < 2:
         raise UserError(f"Expected at least two classes to tell apart. Found {len(dataset.classes)}.")
     if spec.on_activations:
-        new_algorithm(spec, len(dataset.classes), len(dataset.domains))  # raises an error for methods that need images
+        new_algorithm(spec, dataset.classes, dataset.domain_names)  # raises an error for methods that need images
     if estimated:
         hint = "The estimate holds a domain out: choose a method for fewer domains (erm), or pass --no-estimate."
         check_domains(spec.algorithm, len(dataset.domains) - 1, hint)

@@ -219,7 +219,7 @@ def _build_predictor(info: ModelInfo, tensors: dict[str, Tensor]) -> Predictor:
         return Fitted(build_classifier(tensors))
     # The whole network, also of a run that trained after a cut, with its adapters merged.
     spec = structs.replace(info.spec, views=0, lora=0)
-    return new_algorithm(spec, len(info.classes), len(info.domains), blank=True)
+    return new_algorithm(spec, info.classes, info.domains, blank=True)
 
 
 def _to_array(x: npt.ArrayLike) -> npt.NDArray[Any]:

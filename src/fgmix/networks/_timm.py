@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,33 +52,29 @@ def _source(name: str, cfg: Any) -> dict[str, Any]:
             f"Expected a model of which timm has pre-trained weights. Found {name}, of which it has none. "
             "Pass a file with --weights PATH, or omit --pretrained."
         )
-    cached = _find_cached_weights(cfg)
+    repository, _, revision = (cfg.hf_hub_id or "").partition("@")
+    files = [cfg.hf_hub_filename] if cfg.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
+    cached = find_cached_file(repository, files, revision or None)
     if cached is not None:
         return {"pretrained_cfg_overlay": {"file": str(cached), "custom_load": False}}
-    _require_answer(name, cfg)
+    require_answer(name, cfg.hf_hub_id, cfg.url)
     return {}
 
 
-def _find_cached_weights(cfg: Any) -> Path | None:
-    """Return the weights file in Hugging Face's cache; None if it was not downloaded before."""
+def find_cached_file(repository: str, names: Sequence[str], revision: str | None = None) -> Path | None:
+    """Return the first of the files in Hugging Face's cache; None if none was downloaded before."""
     from huggingface_hub import try_to_load_from_cache
 
-    if not cfg.hf_hub_id:
-        return None
-    repository, _, revision = cfg.hf_hub_id.partition("@")
-    for name in [cfg.hf_hub_filename] if cfg.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]:
-        file = try_to_load_from_cache(repository, name, revision=revision or None)
-        if isinstance(file, str):
-            return Path(file)
-    return None
+    files = [try_to_load_from_cache(repository, name, revision=revision) for name in names if repository]
+    return next((Path(file) for file in files if isinstance(file, str)), None)
 
 
-def _require_answer(name: str, cfg: Any) -> None:
-    """Raise an error if the address of the weights does not answer within `TIMEOUT`."""
+def require_answer(name: str, repository: str | None, url: str | None) -> None:
+    """Raise an error if the address of the weights, on the hub or elsewhere, does not answer within `TIMEOUT`."""
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
-    address = f"{constants.ENDPOINT}/{cfg.hf_hub_id}" if cfg.hf_hub_id else cfg.url
+    address = f"{constants.ENDPOINT}/{repository}" if repository else f"{url}"
     try:
         get_session().head(address, timeout=TIMEOUT)
     except Exception as error:

@@ -9,11 +9,12 @@ from torch import nn
 
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.networks._timm import build_timm
-from fgmix.networks._weights import load_weights
+from fgmix.networks._weights import Matched, load_weights
+from fgmix.networks.clip import build_image_tower
 from fgmix.networks.featurizer import Featurizer
 from fgmix.networks.mlp import MLP, Identity
 from fgmix.networks.names import OWN_BACKBONES as OWN_BACKBONES
-from fgmix.networks.names import PACKAGES, check_pretrained, packaged_weights
+from fgmix.networks.names import PACKAGES, check_pretrained, is_clip, packaged_weights
 from fgmix.networks.names import backbones as backbones
 from fgmix.networks.names import full_name as full_name
 from fgmix.networks.parts import freeze_sections
@@ -40,8 +41,8 @@ def build_featurizer(
     """Build a featurizer g: inputs of `input_shape` → codes (n, d).
 
     Args:
-        name: one of our own (`OWN_BACKBONES`), a registered one, `package.module:function`, or any timm model, with or
-            without the tag of its weights (`resnet50.tv_in1k`).
+        name: one of our own (`OWN_BACKBONES`), a registered one, `package.module:function`, or any model of timm or
+            open_clip, with or without the tag of its weights (`resnet50.tv_in1k`, `open_clip:ViT-B-16.openai`).
         input_shape: (c, h, w) of images, (c, t) of signals or (f,) of features.
         pretrained: start from published weights: timm's from its hub, or those of an installed package.
         weights: start from a local file instead, matched by name, or by order if all shapes agree.
@@ -57,9 +58,7 @@ def build_featurizer(
     """
     if not 0 <= dropout < 1:
         raise bad_value("dropout", "at least 0 and below 1", dropout)
-    file = weights or (packaged_weights(name) if pretrained and name in PACKAGES else None)
-    net, out_features = _build_net(name, input_shape, pretrained and file is None)
-    matched = load_weights(net, file) if file is not None else None
+    net, out_features, matched = _load_net(name, input_shape, pretrained, weights)
     if channels_last:
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     frozen = (pretrained or weights is not None) if freeze_bn is None else freeze_bn
@@ -83,6 +82,20 @@ def build_classifier(kind: str, code_size: int, n_classes: int) -> nn.Module:
             nn.Linear(d // 4, n_classes),
         )
     raise unknown("head", kind, CLASSIFIERS)
+
+
+def _load_net(
+    name: str, input_shape: tuple[int, ...], pretrained: bool, weights: str | None
+) -> tuple[nn.Module, int, Matched | None]:
+    """Build a network with its initial weights, the width of its codes, and how a file was matched with it."""
+    if is_clip(name):
+        if len(input_shape) != 3 or input_shape[0] != 3:
+            raise UserError(f"Backbone {name} expects images of 3 channels. Found samples of shape {input_shape}.")
+        net, width = build_image_tower(name, input_shape[-1], pretrained=pretrained, weights=weights)
+        return net, width, "by name" if weights else None
+    file = weights or (packaged_weights(name) if pretrained and name in PACKAGES else None)
+    net, width = _build_net(name, input_shape, pretrained and file is None)
+    return net, width, load_weights(net, file) if file is not None else None
 
 
 def _build_net(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:

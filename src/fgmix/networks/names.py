@@ -1,4 +1,7 @@
-"""Names of backbones: our own, and timm's with a tag for the pre-trained weights, such as `resnet50.tv_in1k`."""
+"""Names of backbones: our own, and timm's and open_clip's with a tag for the pre-trained weights.
+
+Examples are `small_cnn`, `resnet50.tv_in1k` and `open_clip:ViT-B-16.openai`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import UserError, unknown
-from fgmix.networks.registry import find_backbone, registered_backbones
+from fgmix.networks.registry import OPEN_CLIP, find_backbone, registered_backbones
 
 # Pre-trained weights that install as a Python package, for machines with access to a package index but not the hub.
 # EfficientNet-Lite0 for ImageNet, 18 MB, Apache-2.0: the tensors of timm's model in the same order, with other names.
@@ -20,11 +23,12 @@ RECOMMENDED = {  # number of parameters, and when to choose it; kept short on pu
     "resnet50.tv_in1k": "24 M; DomainBed's, for comparison with published tables; weights from the hub",
     "vit_small_patch14_dinov2.lvd142m": "22 M; DINOv2, --frozen; sizes that are multiples of 14; weights from the hub",
     "vit_base_patch16_clip_224.openai": "86 M; CLIP's image tower, 224 px; weights from the hub",
+    "open_clip:ViT-B-16.openai": "150 M; CLIP with --head text: pip install 'fgmix[clip]'; weights from the hub",
     "small_cnn": "images of 16 to 64 px, trained from scratch on a CPU",
     "signal_cnn": "signals (channels, time), trained from scratch on a CPU; the default for them",
     "mlp": "features; the default for them",
 }
-VISION_TRANSFORMERS = ("vit_", "deit", "beit", "eva", "flexivit", "cait", "xcit")  # prefixes of timm's names
+VISION_TRANSFORMERS = ("vit_", "deit", "beit", "eva", "flexivit", "cait", "xcit", "open_clip:ViT", "open_clip:EVA")
 
 
 def backbones(pattern: str = "*") -> list[str]:
@@ -37,6 +41,11 @@ def backbones(pattern: str = "*") -> list[str]:
 
 def check_pretrained(name: str) -> None:
     """Raise an error for a backbone of our own, or of a plug-in, that has no published weights."""
+    if is_clip(name) and "." not in name:
+        raise UserError(
+            f"Expected the tag of published weights, such as {name}.openai. Found {name}. Add a tag, or pass a file "
+            "with --weights PATH."
+        )
     registered = find_backbone(name)
     if name in OWN_BACKBONES or (registered and not registered.has_weights):
         raise UserError(
@@ -53,10 +62,19 @@ def full_name(name: str) -> str:
     >>> full_name("resnet50"), full_name("resnet50.tv_in1k"), full_name("small_cnn")
     ('resnet50.a1_in1k', 'resnet50.tv_in1k', 'small_cnn')
     """
-    if name in OWN_BACKBONES or name in PACKAGES or find_backbone(name):
+    if name in OWN_BACKBONES or name in PACKAGES or is_clip(name) or find_backbone(name):
         return name
     cfg = pretrained_cfg(name)
     return f"{model_of(name)}.{cfg.tag}" if cfg.has_weights else name
+
+
+def is_clip(name: str) -> bool:
+    """Say whether a backbone is the image tower of an open_clip model.
+
+    >>> is_clip("open_clip:ViT-B-16.openai"), is_clip("vit_base_patch16_clip_224.openai")
+    (True, False)
+    """
+    return name.startswith(OPEN_CLIP)
 
 
 def model_of(name: str) -> str:

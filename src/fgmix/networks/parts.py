@@ -62,9 +62,11 @@ def freeze_sections(featurizer: nn.Module, upto: int | str) -> None:
 
     Args:
         featurizer: the network.
-        upto: number of first sections, which are frozen with the stem, or the name of the last module to freeze.
+        upto: number of first sections, which are frozen with the stem, the name of the last module to freeze, or "all".
     """
-    if upto == 0:
+    if upto == "all":
+        featurizer.requires_grad_(False)
+    if upto in (0, "all"):
         return
     end, reached = find_end(featurizer, upto), False
     for name, module in featurizer.named_modules():  # a module comes before those within it

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from fgmix.networks.names import OWN_BACKBONES, pretrained_cfg
+from fgmix.networks.clip import describe_weights
+from fgmix.networks.names import OWN_BACKBONES, is_clip, pretrained_cfg
 from fgmix.networks.registry import find_backbone
 
 
@@ -21,11 +22,12 @@ class Normalisation:
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
 
 
+OPENAI_MEAN, OPENAI_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def normalisation_of(backbone: str) -> Normalisation:
-    """Return the normalisation that the weights of a backbone expect: timm's, a plug-in's, or ImageNet's for our own.
+    """Return the normalisation that the weights of a backbone expect: timm's, open_clip's, a plug-in's, or ImageNet's.
 
     Without a tag, its default weights are meant.
 
@@ -37,5 +39,15 @@ def normalisation_of(backbone: str) -> Normalisation:
         return own if registered.mean else IMAGENET
     if backbone in OWN_BACKBONES:
         return IMAGENET
+    if is_clip(backbone):
+        return normalisation_of_clip(backbone)
     cfg = pretrained_cfg(backbone)
     return Normalisation(tuple(cfg.mean), tuple(cfg.std), "bicubic" if cfg.interpolation == "bicubic" else "bilinear")
+
+
+def normalisation_of_clip(backbone: str) -> Normalisation:
+    """Return the normalisation of an open_clip model: that of the tag, or else OpenAI's."""
+    usual = Normalisation(OPENAI_MEAN, OPENAI_STD, "bicubic")
+    cfg = describe_weights(backbone)
+    given = {name: tuple(cfg[name]) for name in ("mean", "std") if name in cfg}
+    return replace(usual, **given, interpolation="bilinear" if cfg.get("interpolation") == "bilinear" else "bicubic")

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from fgmix.errors import UserError, bad_value
 from fgmix.records.plugins import describe_plug_in, load_group
 
+OPEN_CLIP = "open_clip:"  # prefix of the names of open_clip's models (networks/clip.py)
 GROUP = "fgmix.backbones"  # entry-point group of plug-ins: name = "package.module:make"
 
 Make = Callable[..., nn.Module]  # of input_shape and, if it has weights of its own, of pretrained
@@ -84,10 +85,11 @@ def registered_backbones() -> list[str]:
 
 
 def find_backbone(name: str) -> Backbone | None:
-    """Find a backbone of a user's own; None for our own and for timm's."""
+    """Find a backbone of a user's own; None for our own, timm's and open_clip's."""
     if name not in _REGISTRY and name in (failures := _load_plug_ins()):
         raise UserError(failures[name])
-    return _import_backbone(name) if ":" in name else _REGISTRY.get(name)
+    imported = ":" in name and not name.startswith(OPEN_CLIP)
+    return _import_backbone(name) if imported else _REGISTRY.get(name)
 
 
 def digest_backbone(name: str) -> str:

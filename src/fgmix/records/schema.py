@@ -33,7 +33,8 @@ LORA = ("lora", "lora_targets", "lora_alpha", "lora_dropout")  # options of adap
 
 Protocol = Literal["clean", "domainbed-2020", "domainbed-2024"]
 Averaging = Literal["swa", "swad", "none"]
-Head = Literal["linear", "mlp"]
+Head = Literal["linear", "mlp", "text", "text-frozen"]
+Templates = Literal["photo", "name", "depictions"]
 Keep = Literal["all", "best", "none"]
 ClassWeight = Literal["none", "balanced"]
 Precision = Literal["fp32", "bf16"]
@@ -132,11 +133,22 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
     ] = None
     pretrained: Annotated[bool | None, About("start from published ImageNet weights", "Network")] = None
     weights: Annotated[str, About("local weights file for the backbone", "Network", place=True)] = ""
-    head: Annotated[Head, About("classifier on top of the features", "Network")] = "linear"
+    head: Annotated[
+        Head,
+        About("classifier: linear, mlp, text (embeddings of class names) or text-frozen", "Network"),
+    ] = "linear"
+    templates: Annotated[
+        Templates | None, About("with --head text: set of texts per class; default photo, see docs/clip.md", "Network")
+    ] = None
+    class_names: Annotated[
+        str,
+        About("with --head text: CSV file class,name; default: the classes in words", "Network", place=True),
+    ] = ""
     dropout: Annotated[Dropout, About("dropout on the features", "Network")] = 0.0
     freeze_bn: Annotated[bool | None, About("keep batch-norm layers in evaluation mode", "Network")] = None
     freeze: Annotated[
-        Count | str, About("number of first sections (stages) not to train, or the last such module's name", "Network")
+        Count | str,
+        About("number of first sections (stages) not to train, the last module's name, or all", "Network"),
     ] = 0
     lora: Annotated[
         Rank, About("train adapters of this rank beside frozen linear layers; 0: all weights", "Network")
@@ -230,6 +242,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
         code_size: number of features of a frozen backbone; 0 if the backbone is trained.
         tail: standard deviations beyond which standardised features are damped; 0 if they are not.
         augment_code: digest of the code of a user's augmentation; empty for others.
+        texts: names of the classes as texts have them; empty for heads without texts.
     """
 
     classes_per_batch: Count = 0
@@ -254,6 +267,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
     code_size: int = 0
     tail: float = 0.0  # for records made before it
     augment_code: str = ""
+    texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # msgspec checks what it decodes, but not what is made by hand. Here it checks both: 5 µs of a record's 300.
@@ -308,6 +322,7 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fie
         weights_matched: how the tensors of a weights file were matched with the backbone's, "by name" or "by order";
             None without a file.
         gpu: name of the GPU that finished the run, versions of driver, CUDA and cuDNN; None without one.
+        text_digest: digest of the text embeddings of the classes; empty for heads without texts.
         code: digest of the method's source, and for a plug-in the package and its version; empty in older records.
         schema: version of this schema.
         folder: where it was read from; not part of the record.
@@ -329,6 +344,7 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fie
     unseen: Unseen = {}
     weights_matched: str | None = None
     gpu: dict[str, str] | None = None
+    text_digest: str = ""
     code: str = ""
     schema: Literal[2] = 2
     folder: Path | None = None
@@ -450,6 +466,12 @@ def selected_weights(model: Model) -> Which:
 
 # Plain values, as JSON has them
 
+# Options that came after runs were published: left out where they are empty, so that those runs keep their names.
+_LATER = (
+    *("tail", "backbone_digest", "augment", "augment_code", "window", "checkpoint_activations"),
+    *("templates", "class_names", "texts", *LORA),
+)
+
 
 def to_plain(value: Struct) -> dict[str, Any]:
     """Turn a spec, an evaluation or a record into plain values, equal to what JSON reads back."""
@@ -460,13 +482,13 @@ def to_plain(value: Struct) -> dict[str, Any]:
     if isinstance(value, RunRecord):
         del plain["folder"], plain["origin"], plain["variant"]
         plain["spec"] = to_plain(value.spec)
-        for name in ("code", "cost"):
+        for name in ("code", "cost", "text_digest"):
             if not plain[name]:
                 del plain[name]  # so that records made before it do not change
     elif isinstance(value, RunSpec):
-        for name in ("tail", "backbone_digest", "augment", "augment_code", "window", "checkpoint_activations", *LORA):
+        for name in _LATER:
             if not plain.get(name, True):
-                del plain[name]  # so that names of runs made before it do not change
+                del plain[name]
     return plain
 
 

@@ -108,7 +108,7 @@ def number_of_batches(name: str, _: Settings) -> None:
 
 
 def training(name: str, settings: Settings) -> None:
-    """Steps give finite, detached scalars, "loss" among them, and move the featurizer or the classifier."""
+    """Steps give finite, detached scalars, "loss" among them, and move the model, or nothing if it does not train."""
     run = _train(name, settings)
     metrics, before, after = run.metrics, run.before, run.after
     _require("loss" in metrics, f'`objective` or `update` should return "loss". Found {sorted(metrics)}.')
@@ -116,7 +116,9 @@ def training(name: str, settings: Settings) -> None:
         _require(value.ndim == 0 and not value.requires_grad, f"Metric {key!r} should be a detached scalar.")
     _require_finite(metrics)
     model = [key for key in before if key.startswith(("featurizer.", "classifier."))]
-    _require(any(not torch.equal(before[key], after[key]) for key in model), "No weight of the model has moved.")
+    moved = [key for key in model if not torch.equal(before[key], after[key])]
+    found = f"Found {moved[0]} moved." if moved else "No weight of the model has moved."
+    _require(bool(moved) == get(name).trains, f"`trains` is {get(name).trains}. {found}")
     _require(all(value.isfinite().all() for value in after.values()), "A weight or buffer is not finite.")
 
 

@@ -61,6 +61,7 @@ from fgmix.training.prepare import (
 from fgmix.training.resolve import list_notes
 from fgmix.training.signals import Stop, Stopped, stop_on_signal
 from fgmix.training.state import is_measured, list_models, list_snapshot_steps, resume, save_checkpoint, save_weights
+from fgmix.training.text import embed_texts
 from fgmix.training.trunk import build_trunk, check_trunk, describe_trunk, load_trunk, locate_trunk
 
 OnEvaluation = Callable[[ResolvedSpec, Evaluation], None]
@@ -360,6 +361,7 @@ class _Loop:
             notes=(*self.run.dataset.notes, *notes),
             weights_matched=getattr(self.algorithm.featurizer, "weights_matched", None),
             gpu=gpu,
+            text_digest=embed_texts(self.spec).digest if self.spec.texts else "",
             code=self.folder.code,
             classes=self.run.dataset.classes,
             unseen=msgspec.convert(unseen, Unseen),

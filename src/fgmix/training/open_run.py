@@ -121,7 +121,7 @@ class OpenedRun:
         run = self.prepared
         # Pre-trained weights are loaded only below adapters: else every weight comes from the file.
         blank = not run.spec.lora
-        algorithm = new_algorithm(run.spec, len(run.dataset.classes), len(run.sources), blank=blank)
+        algorithm = new_algorithm(run.spec, run.dataset.classes, run.sources, blank=blank)
         model_only = self.files.is_snapshot(path) or run.spec.keep == "best"
         try:
             load_weights(path, algorithm, model_only=model_only)
@@ -134,7 +134,7 @@ class OpenedRun:
         if (snapshot := self.files.snapshot(0)).exists():
             return self.at(snapshot)
         run = self.prepared
-        return new_algorithm(run.spec, len(run.dataset.classes), len(run.sources)).to(self.device).eval()
+        return new_algorithm(run.spec, run.dataset.classes, run.sources).to(self.device).eval()
 
     def path(self, model: Model = "raw") -> Iterator[tuple[int, Algorithm]]:
         """Yield the algorithm at the steps of the snapshots; without any, before the first and after the last step."""

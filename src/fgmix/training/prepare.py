@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +14,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fgmix import algorithms, data
-from fgmix.algorithms import Algorithm, create, get
+from fgmix.algorithms import Algorithm, Task, create, get
 from fgmix.data import DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
 from fgmix.data.activations import ActivationCache
 from fgmix.data.loading import BatchSource, deliver
@@ -21,11 +23,14 @@ from fgmix.data.standardisation import Standardisation, fit_standardisation, sta
 from fgmix.data.transforms import transform_dataset
 from fgmix.errors import UserError, bad_value
 from fgmix.networks import Featurizer, build_classifier, build_featurizer
+from fgmix.networks.clip import get_image_size
 from fgmix.networks.lora import add_adapters
+from fgmix.networks.names import is_clip
 from fgmix.networks.parts import Front, split_network
 from fgmix.networks.preprocessing import Normalisation
 from fgmix.networks.recompute import recompute_blocks
 from fgmix.networks.registry import check_backbone, find_backbone
+from fgmix.networks.text import TEXT_HEADS, TextHead, check_text_size
 from fgmix.progress import Progress
 from fgmix.records.schema import ResolvedSpec, RunSpec
 from fgmix.seeding import seed_hash, seed_torch
@@ -33,6 +38,7 @@ from fgmix.terminal import print_notes
 from fgmix.training.averaging import OverfitAware, RunningMean, WeightAverage
 from fgmix.training.devices import autocast, pick_device
 from fgmix.training.resolve import resolve
+from fgmix.training.text import build_text, embed_texts
 
 ON_FROZEN = "mlp"  # network trained on the features of a frozen backbone, as on other features
 WARMUP_LR = 1e-3  # Adam's default: the classifier starts from random weights, whatever the network's learning rate
@@ -58,6 +64,8 @@ def choose_load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
     trial_seed = spec.trial_seed if depends_on_trial(spec.dataset) else 0  # 0: trials share the loaded data
     backbone = find_backbone(spec.backbone) if spec.backbone else None
     preferred = backbone.image_size if backbone else None
+    if spec.backbone and is_clip(spec.backbone):
+        preferred = get_image_size(spec.backbone)
     size = spec.image_size or None
     skip, window = spec.skip_unreadable, spec.window
     return LoadOptions(root, size, trial_seed, skip, progress, window=window, preferred_size=preferred)
@@ -126,26 +134,25 @@ def rehearse(spec: RunSpec, *, progress: bool = True) -> ResolvedSpec:
     dataset = load_dataset(spec, progress=progress)
     resolved = resolve(spec, dataset)
     split_dataset(dataset, resolved.holdout_fraction, resolved.trial_seed)
-    new_algorithm(
-        resolved,
-        len(dataset.classes),
-        len(dataset.domains) - len(resolved.test_domains),
-        blank=True,
-        recompute=resolved.checkpoint_activations,
-    )
+    sources = [name for name in dataset.domain_names if name not in resolved.test_domains]
+    new_algorithm(resolved, dataset.classes, sources, blank=True, recompute=resolved.checkpoint_activations)
     return resolved
 
 
 def build_algorithm(run: PreparedRun) -> Algorithm:
     """Build the run's algorithm with its initial weights: the same for all algorithms with one seed and network."""
-    recompute = run.spec.checkpoint_activations
-    return new_algorithm(run.spec, len(run.dataset.classes), len(run.sources), recompute=recompute)
+    return new_algorithm(run.spec, run.dataset.classes, run.sources, recompute=run.spec.checkpoint_activations)
 
 
 def new_algorithm(
-    spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: bool = False, recompute: bool = False
+    spec: ResolvedSpec,
+    classes: Sequence[str],
+    domains: Sequence[str],
+    *,
+    blank: bool = False,
+    recompute: bool = False,
 ) -> Algorithm:
-    """Build the algorithm of a resolved spec.
+    """Build the algorithm of a resolved spec, for the named classes and source domains.
 
     With `blank`, pre-trained weights are not loaded: for a network whose weights are all loaded from another file. With
     `recompute`, blocks of the network do not store activations, which only matters in training.
@@ -159,10 +166,18 @@ def new_algorithm(
             _, featurizer = split_network(featurizer, spec.freeze)
     if recompute:
         recompute_blocks(featurizer)
-    classifier = build_classifier(spec.head, featurizer.out_features, n_classes)
+    classifier = _build_head(spec, featurizer.out_features, len(classes), blank)
+    task = _describe_task(spec, classes, domains, blank)
     settings = {**spec.settings, "steps": spec.steps}
     try:
-        return create(spec.algorithm, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings)
+        return create(
+            spec.algorithm,
+            featurizer=featurizer,
+            classifier=classifier,
+            n_domains=len(domains),
+            task=task,
+            **settings,
+        )
     except UserError as error:
         if not spec.on_activations:
             raise
@@ -171,6 +186,25 @@ def new_algorithm(
             f"Expected a method that trains on features, with {option}. Found {spec.algorithm}, which needs images. "
             f"Drop {option}, or choose a method such as erm or fgmix."
         ) from error
+
+
+def _build_head(spec: ResolvedSpec, code_size: int, n_classes: int, blank: bool) -> nn.Module:
+    """Build the classifier; with `blank`, text embeddings are not computed: a file replaces them."""
+    if spec.head not in TEXT_HEADS:
+        return build_classifier(spec.head, code_size, n_classes)
+    embeddings, scale = torch.ones(n_classes, code_size), 1.0
+    if not blank:
+        with torch.random.fork_rng(devices=[]):  # a cached embedding must not change what is random after it
+            embeddings, scale, _ = embed_texts(spec)
+        check_text_size(embeddings, code_size)
+    return TextHead(embeddings, scale, frozen=spec.head == "text-frozen")
+
+
+def _describe_task(spec: ResolvedSpec, classes: Sequence[str], domains: Sequence[str], blank: bool) -> Task:
+    """Describe the task of a run, for methods that ask for it."""
+    normalisation = Normalisation(spec.mean, spec.std, spec.interpolation or "bilinear") if spec.mean else None
+    texts = partial(build_text, spec, blank=blank) if is_clip(spec.backbone) else None
+    return Task(spec.texts or tuple(classes), tuple(domains), normalisation, texts)
 
 
 def locate_activations(spec: ResolvedSpec, dataset: DomainDataset, *, device: str = "auto") -> ActivationCache:

@@ -21,15 +21,18 @@ from fgmix.networks.names import (
     PACKAGES,
     check_pretrained,
     full_name,
+    is_clip,
     is_vision_transformer,
     packaged_weights,
 )
 from fgmix.networks.preprocessing import IMAGENET, normalisation_of
 from fgmix.networks.registry import digest_backbone, find_backbone
+from fgmix.networks.text import TEXT_HEADS
 from fgmix.records.files import read_bytes
 from fgmix.records.options import options_of
 from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
 from fgmix.records.schema import LORA, Precision, Protocol, ResolvedSpec, RunSpec
+from fgmix.training.text import name_classes
 
 LARGEST = 10.0  # value of an image up to which it counts as scaled: normalised images reach about 3
 
@@ -48,8 +51,9 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     default_steps, eval_every = base.steps, base.eval_every
     if default_steps is None:
         default_steps, eval_every = rules.longer.get(dataset.name, (rules.steps, eval_every))
-    steps = spec.steps or default_steps
+    steps = (spec.steps or default_steps) if algorithm.trains else 1
     network = _resolve_network(spec, dataset, rules, base)
+    head = algorithm.head or spec.head
     # Adapters have ten times the rate of a transformer's own weights, which is the usual one.
     backbone = None if spec.frozen or spec.lora else spec.backbone
     kind = "features" if spec.frozen else dataset.kind
@@ -80,11 +84,14 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         **_resolve_augment(spec, dataset),
         "tail": TAIL if standardize and kind == "features" else 0.0,
         **network,
+        **_resolve_texts(spec, dataset, head, network["backbone"]),
     }
     if shared_by:
         chosen = _resolve_classes_per_batch(spec, dataset, algorithm.label, shared_by, batch_size)
         decided["classes_per_batch"] = chosen
-    if spec.averaging != "none":
+    if not algorithm.trains:
+        decided |= {"averaging": "none", "warmup_head": 0}
+    elif spec.averaging != "none":
         # SWAD finds its start by the losses; neither average includes steps in which the base model is not trained.
         start = first if spec.averaging == "swad" else max(spec.averaging_start, first)
         decided |= {"averaging_start": start, "averaging": spec.averaging if start <= steps else "none"}
@@ -143,12 +150,12 @@ def list_notes(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
             f"{resolved.backbone} starts from random weights. Add --pretrained for published ones, or --no-pretrained "
             "to say that this is meant."
         )
-    if spec.averaging != resolved.averaging:
+    algorithm = get(resolved.algorithm)
+    if spec.averaging != resolved.averaging and algorithm.trains:
         notes.append(
             f"No averaged model is evaluated: averaging starts at step {resolved.averaging_start} and the run ends at "
             f"step {resolved.steps}. Raise --steps or lower --averaging-start."
         )
-    algorithm = get(resolved.algorithm)
     if spec.classes_per_batch is None and resolved.classes_per_batch:
         notes.append(
             f"Batches of {algorithm.label} have {resolved.classes_per_batch} classes: with uniform sampling, more than "
@@ -221,6 +228,27 @@ def _check_recipe(config: BaseConfig, protocol: str, rules: Rules) -> None:
             raise bad_value(name, f"{usual} under the protocol {protocol}, which fixes it", getattr(config, name), hint)
 
 
+def _resolve_texts(spec: RunSpec, dataset: DomainDataset, head: str, backbone: str) -> dict[str, Any]:
+    """Resolve the head and, for one of text embeddings, the names of the classes and the templates."""
+    if head not in TEXT_HEADS:
+        for name in ("templates", "class_names"):
+            if getattr(spec, name):
+                raise bad_value(name, "left out without a head of texts", getattr(spec, name), "Add --head text.")
+        return {"head": head}
+    if spec.frozen or not is_clip(backbone):
+        found = "--frozen" if spec.frozen else backbone
+        raise UserError(
+            f"Expected a backbone with a text tower for the head {head}, such as open_clip:ViT-B-16.openai. Found "
+            f"{found}. Name one with --backbone, without --frozen, or use --head linear."
+        )
+    texts = spec.texts if isinstance(spec, ResolvedSpec) and spec.texts else None
+    return {
+        "head": head,
+        "templates": spec.templates or "photo",
+        "texts": texts or name_classes(dataset.classes, spec.class_names),
+    }
+
+
 def _resolve_augment(spec: RunSpec, dataset: DomainDataset) -> dict[str, str]:
     """Resolve the augmentation: empty for that of the dataset, which records of earlier versions have."""
     own, given = dataset.domains[0].inputs.augmentation, spec.augment
@@ -266,9 +294,11 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
     tagged = name
     if (pretrained or spec.weights) and "." not in name:  # the protocol's tag, or timm's default
         tagged = f"{name}.{rules.tags[name]}" if name in rules.tags else full_name(name)
+    # A file of open_clip does not say which activation function its model has: the tag does.
+    keeps_tag = pretrained or registered or (is_clip(name) and spec.weights)
     frozen = rules.freeze_bn and (pretrained or bool(spec.weights))
     network: dict[str, Any] = {
-        "backbone": tagged if pretrained or registered else name.partition(".")[0],
+        "backbone": tagged if keeps_tag else name.partition(".")[0],
         "backbone_digest": digest_backbone(name),
         "pretrained": pretrained,
         "freeze_bn": (frozen if spec.freeze_bn is None else spec.freeze_bn) or spec.lora > 0,
@@ -281,7 +311,8 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
     if spec.frozen:
         network["code_size"] = _measure_codes(name, dataset.input_shape)
     if dataset.kind == "images":
-        expected = normalisation_of(tagged) if pretrained or spec.weights or registered else IMAGENET
+        expects = pretrained or spec.weights or registered or is_clip(name)
+        expected = normalisation_of(tagged) if expects else IMAGENET
         interpolation = rules.interpolation or expected.interpolation
         network |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}
     elif dataset.kind == "small_images" and (

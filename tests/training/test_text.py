@@ -1,0 +1,117 @@
+"""Runs with a text head: class names, templates, the cache of embeddings, zero-shot evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec import structs
+
+import tiny_clip
+from fgmix.errors import UserError
+from fgmix.networks.text import TextHead
+from fgmix.records.schema import RunRecord, RunSpec, to_plain
+from fgmix.training import text
+from fgmix.training.loop import train
+from fgmix.training.open_run import load_algorithm
+from fgmix.training.prepare import build_algorithm, load_dataset, prepare
+from fgmix.training.resolve import resolve
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_clip.make_images(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture
+def spec(images: Path, clip_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSpec:
+    monkeypatch.setenv("FGMIX_CACHE", str(tmp_path / "cache"))
+    options = {"steps": 2, "batch_size": 3, "averaging": "none"}
+    return RunSpec(dataset=str(images), algorithm="erm", test_domains="art", backbone=clip_name, **options)
+
+
+def run(spec: RunSpec, out: Path, **changes: object) -> RunRecord:
+    return train(structs.replace(spec, **changes), out, progress=False)
+
+
+def test_names_of_classes_are_folders_in_words(spec: RunSpec) -> None:
+    resolved = prepare(structs.replace(spec, head="text"), progress=False).spec
+    assert resolved.texts == ("alarm clock", "dog")
+    assert resolved.templates == "photo"
+    assert resolved.image_size == 32
+    assert resolved.mean[0] == 0.48145466
+
+
+def test_names_of_classes_from_a_file(spec: RunSpec, tmp_path: Path) -> None:
+    file = tmp_path / "names.csv"
+    file.write_text("dog,puppy\nAlarm_Clock,clock\n")
+    dataset = load_dataset(spec, progress=False)
+    resolved = resolve(structs.replace(spec, head="text", class_names=str(file)), dataset)
+    assert resolved.texts == ("clock", "puppy")
+    file.unlink()
+    assert resolve(resolved, dataset) == resolved
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"), [("dog,puppy", "Alarm_Clock"), ("dag,puppy", "'dog'"), ("dog", "class,name"), ("\xff", "UTF-8")]
+)
+def test_bad_file_of_names(spec: RunSpec, tmp_path: Path, lines: str, found: str) -> None:
+    (tmp_path / "names.csv").write_bytes(lines.encode("latin-1"))
+    with pytest.raises(UserError, match=found):
+        prepare(structs.replace(spec, head="text", class_names=str(tmp_path / "names.csv")), progress=False)
+
+
+@pytest.mark.parametrize("changes", [{"backbone": "resnet18", "pretrained": False}, {"frozen": True}])
+def test_text_head_without_a_text_tower_is_refused(spec: RunSpec, changes: dict[str, object], tmp_path: Path) -> None:
+    torch.save(build_algorithm(prepare(spec, progress=False)).featurizer.net.state_dict(), tmp_path / "w.pt")
+    changes |= {"weights": str(tmp_path / "w.pt")} if "frozen" in changes else {}
+    with pytest.raises(UserError, match="text tower"):
+        prepare(structs.replace(spec, head="text", **changes), progress=False)
+
+
+def test_texts_without_a_text_head_are_refused(spec: RunSpec) -> None:
+    with pytest.raises(UserError, match="templates"):
+        prepare(structs.replace(spec, templates="name"), progress=False)
+
+
+def test_specs_without_texts_do_not_mention_them(spec: RunSpec) -> None:
+    plain = to_plain(prepare(spec, progress=False).spec)
+    assert not {"texts", "templates", "class_names"} & plain.keys()
+
+
+@pytest.mark.parametrize("head", ["text", "text-frozen"])
+def test_run_with_a_text_head(spec: RunSpec, tmp_path: Path, head: str) -> None:
+    record = run(spec, tmp_path / "runs", head=head)
+    resolved = record.spec
+    embeddings = text.embed_texts(resolved)
+    assert record.text_digest == embeddings.digest
+    trained = load_algorithm(record)
+    assert isinstance(trained.classifier, TextHead)
+    assert torch.equal(trained.classifier.weight, embeddings.embeddings) == (head == "text-frozen")
+    assert trained.classifier.scale == embeddings.scale
+
+
+def test_embeddings_are_computed_once(spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved = prepare(structs.replace(spec, head="text"), progress=False).spec
+    first = text.embed_texts(resolved)
+    builds: list[object] = []
+    build = text.build_text
+    monkeypatch.setattr(text, "build_text", lambda spec: builds.append(spec) or build(spec))
+    assert text.embed_texts(resolved).digest == first.digest
+    assert not builds
+    [file] = (tmp_path / "cache" / "texts").iterdir()
+    file.write_bytes(file.read_bytes()[:-9])  # damaged: computed again
+    assert text.embed_texts(resolved).digest == first.digest
+    assert len(builds) == 1
+    assert text.embed_texts(structs.replace(resolved, templates="name")).digest != first.digest
+
+
+def test_zero_shot_is_one_evaluation_of_open_clips_model(spec: RunSpec, tmp_path: Path) -> None:
+    record = run(spec, tmp_path / "runs", algorithm="clip_zeroshot", averaging="swa", warmup_head=3, steps=500)
+    assert [evaluation.step for evaluation in record.evaluations] == [1]
+    assert (record.spec.head, record.models) == ("text-frozen", ("raw",))
+    before, after = build_algorithm(prepare(record.spec, progress=False)), load_algorithm(record)
+    for name, tensor in before.state_dict().items():
+        if isinstance(tensor, torch.Tensor):
+            assert torch.equal(tensor, after.state_dict()[name]), name
