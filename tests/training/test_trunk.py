@@ -22,7 +22,8 @@ from fgmix.training.state import read_weights
 from fgmix.training.trunk import count_trunk_steps, describe_trunk, locate_trunk
 from training.killed_run import toy_data, toy_spec
 
-SHARING = [name for name in algorithms.names() if count_trunk_steps(resolve(toy_spec(name), toy_data()))]
+WITHOUT_TEXTS = [name for name in algorithms.names() if not algorithms.get(name).head]
+SHARING = [name for name in WITHOUT_TEXTS if count_trunk_steps(resolve(toy_spec(name), toy_data()))]
 TRUNK = 17  # τ = 0.6 · 30 = 18 is the first step that mixes
 
 

@@ -135,7 +135,7 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
     weights: Annotated[str, About("local weights file for the backbone", "Network", place=True)] = ""
     head: Annotated[
         Head,
-        About("classifier: linear, mlp, text (embeddings of class names) or text-frozen", "Network"),
+        About("classifier; text: embeddings of the names of the classes", "Network"),
     ] = "linear"
     templates: Annotated[
         Templates | None, About("with --head text: set of texts per class; default photo, see docs/clip.md", "Network")

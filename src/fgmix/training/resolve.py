@@ -236,10 +236,10 @@ def _resolve_texts(spec: RunSpec, dataset: DomainDataset, head: str, backbone: s
                 raise bad_value(name, "left out without a head of texts", getattr(spec, name), "Add --head text.")
         return {"head": head}
     if spec.frozen or not is_clip(backbone):
-        found = "--frozen" if spec.frozen else backbone
+        needed_by = f"--head {head}" if head == spec.head else spec.algorithm
         raise UserError(
-            f"Expected a backbone with a text tower for the head {head}, such as open_clip:ViT-B-16.openai. Found "
-            f"{found}. Name one with --backbone, without --frozen, or use --head linear."
+            f"Expected a backbone with a text tower for {needed_by}, such as open_clip:ViT-B-16.openai. Found "
+            f"{'--frozen' if spec.frozen else backbone}. Name one with --backbone, without --frozen."
         )
     texts = spec.texts if isinstance(spec, ResolvedSpec) and spec.texts else None
     return {
