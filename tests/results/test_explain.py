@@ -149,6 +149,8 @@ def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeyp
         standardize=True,
         freeze=1,
         warmup_head=5,
+        templates="name",
+        class_names="names.csv",
         lora=4,
         lora_targets="attn,fc1",
         lora_alpha=8.0,

@@ -12,6 +12,7 @@ import tiny_clip
 from fgmix.errors import UserError
 from fgmix.networks.text import TextHead
 from fgmix.records.schema import RunRecord, RunSpec, to_plain
+from fgmix.sweeps.design import Sweep
 from fgmix.training import text
 from fgmix.training.loop import train
 from fgmix.training.open_run import load_algorithm
@@ -115,3 +116,11 @@ def test_zero_shot_is_one_evaluation_of_open_clips_model(spec: RunSpec, tmp_path
     for name, tensor in before.state_dict().items():
         if isinstance(tensor, torch.Tensor):
             assert torch.equal(tensor, after.state_dict()[name]), name
+
+
+def test_a_sweep_evaluates_zero_shot_once_per_trial(spec: RunSpec) -> None:
+    common = {"backbone": spec.backbone, "head": "text"}
+    sweep = Sweep((spec.dataset,), ("clip_zeroshot", "erm"), ("art",), trials=2, hparams=3, common=common)
+    runs = [(each.algorithm, each.trial_seed) for each, _ in sweep.generate_specs()]
+    assert [runs.count(("clip_zeroshot", trial)) for trial in (0, 1)] == [1, 1]
+    assert runs.count(("erm", 0)) == 3

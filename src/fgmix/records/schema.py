@@ -25,6 +25,7 @@ from fgmix.errors import UserError, bad_value
 from fgmix.records.evaluations import Evaluation, Evaluations, Model, Shares
 from fgmix.records.metrics import Metric, Metrics
 from fgmix.records.options import About, Option, check_names, check_options, options_of
+from fgmix.records.pretraining import name_pretraining
 
 GAIN = 0.005  # in validation accuracy over the last quarter of a run, from which on more steps may help
 LONGEST_ARM = 80  # characters
@@ -286,6 +287,11 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
         places = {name for name, option in options_of(RunSpec).items() if option.about.place}
         content = {name: value for name, value in to_plain(self).items() if name not in places}
         return {**content, "dataset": self.dataset_name}
+
+    @property
+    def pretraining(self) -> str:
+        """Names of the data of the pre-training; empty without, and if the tag of the weights says nothing."""
+        return name_pretraining(self.backbone) if self.pretrained or self.weights_digest else ""
 
     @property
     def name(self) -> str:

@@ -132,7 +132,7 @@ def describe_runs(records: Sequence[RunRecord]) -> str:
 
 def _name_network(spec: ResolvedSpec) -> str:
     start = "local weights" if spec.weights else "pre-trained" if spec.pretrained else "random initialisation"
-    return f"{spec.backbone}, {start}"
+    return f"{spec.backbone}, {start}" + (f" on {spec.pretraining}" if spec.pretraining else "")
 
 
 def _count(count: int, thing: str) -> str:

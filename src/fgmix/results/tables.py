@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fgmix.errors import unknown
+from fgmix.records.pretraining import warn_of_mixture
 from fgmix.records.rows import Labels, Row, label_row
 from fgmix.results.published import AVERAGE, order
 from fgmix.results.rounding import DASH, accuracy_text
@@ -244,8 +245,12 @@ def _average(entries: Sequence[Entry], names: Sequence[str]) -> Entry:
 def write_caption(selection: Selection, spread: Spread, datasets: Iterable[str], average: str) -> str:
     """Write what the numbers are, how runs are selected, what ± is, and what the average is of."""
     number = selection.metric[:1].upper() + selection.metric[1:]
-    over = _describe_trials(selection, [*datasets], spread)
-    return f"{number} (%) on the test domain. Model selection: {RULES[selection.rule]}. {over}. {average}"
+    named = [*datasets]
+    over = _describe_trials(selection, named, spread)
+    found = [each for cell, each in selection.cells.items() if cell.dataset in named and isinstance(each, Selected)]
+    mixture = warn_of_mixture({each.record.spec.pretraining for each in found})
+    caption = f"{number} (%) on the test domain. Model selection: {RULES[selection.rule]}. {over}. {average}"
+    return f"{caption} {mixture}".rstrip()
 
 
 def _describe_trials(selection: Selection, datasets: Sequence[str], spread: Spread) -> str:

@@ -157,6 +157,8 @@ class Sweep:
                 for hparams_seed, test_domains, algorithm, point in product(
                     range(self.hparams), self._list_test_domains(data), self.algorithms, self.list_points()
                 ):
+                    if hparams_seed and not get(algorithm).trains:
+                        continue  # all samples would be equal
                     spec = self._build_spec(data, algorithm, test_domains, hparams_seed, trial_seed, point)
                     yield structs.replace(spec, dataset=dataset, **self.common), data
         for name in self.test_domains or ():
