@@ -120,7 +120,8 @@ def test_zero_shot_is_one_evaluation_of_open_clips_model(spec: RunSpec, tmp_path
 
 def test_a_sweep_evaluates_zero_shot_once_per_trial(spec: RunSpec) -> None:
     common = {"backbone": spec.backbone, "head": "text"}
-    sweep = Sweep((spec.dataset,), ("clip_zeroshot", "erm"), ("art",), trials=2, hparams=3, common=common)
+    swept = {"datasets": spec.dataset, "algorithms": ("clip_zeroshot", "erm"), "test_domains": "art"}
+    sweep = Sweep(**swept, trials=2, hparams=3, common=common)
     runs = [(each.algorithm, each.trial_seed) for each, _ in sweep.generate_specs()]
     assert [runs.count(("clip_zeroshot", trial)) for trial in (0, 1)] == [1, 1]
     assert runs.count(("erm", 0)) == 3
