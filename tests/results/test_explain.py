@@ -149,6 +149,7 @@ def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeyp
         standardize=True,
         freeze=1,
         warmup_head=5,
+        checkpoint_activations=True,
         templates="name",
         class_names="names.csv",
         lora=4,
