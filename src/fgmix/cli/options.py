@@ -247,6 +247,17 @@ def parse_pairs(texts: Iterable[str], option: str = "--set") -> dict[str, str]:
     return pairs
 
 
+def parse_shares(texts: Iterable[str], option: str) -> dict[str, float]:
+    """Parse ["ill=0.95"] into {"ill": 0.95}; `option` is the flag, for error messages."""
+    shares = {}
+    for name, text in parse_pairs(texts, option).items():
+        try:
+            shares[name] = float(text)
+        except ValueError as error:
+            raise UserError(f"Expected {option} {name}=… as a share, such as 0.95. Found {text!r}.") from error
+    return shares
+
+
 def split_names(texts: Iterable[str]) -> tuple[str, ...]:
     """Split comma-separated names.
 

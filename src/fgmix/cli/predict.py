@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import Device, Quiet
+from fgmix.cli.options import Device, Quiet, parse_shares
 from fgmix.records.files import write_bytes
 from fgmix.records.locks import hold_new_file
 from fgmix.terminal import print_notes
@@ -32,6 +32,10 @@ def predict(
         str | None, typer.Option(help="csv, or jsonl (a JSON object per line); by default as --out ends, else csv")
     ] = None,
     probabilities: Annotated[bool, typer.Option(help="also the probability of every class")] = False,
+    sensitivity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLASS=X", help="flag a class so that this share of it is found; repeatable", hidden=True),
+    ] = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -48,6 +52,8 @@ def predict(
     chosen: Any = format or ("jsonl" if out is not None and out.suffix == ".jsonl" else "csv")
     with nullcontext() if out is None else hold_new_file(out):  # fails before hours of predicting
         loaded = load_model(model, device)
+        if sensitivity:
+            loaded = loaded.want_sensitivity(parse_shares(sensitivity, "--sensitivity"))
         started = time.monotonic()
         rows = predict_paths(loaded, images, probabilities=probabilities, progress=not quiet)
         text = io.StringIO(newline="")

@@ -13,6 +13,7 @@ import fgmix
 from fgmix.data import ArrayInputs, DomainDataset
 from fgmix.deploy.hold_out import measure_familiar
 from fgmix.deploy.network import Network
+from fgmix.deploy.overlap import measure_overlap
 from fgmix.networks.lora import merge_adapters
 from fgmix.records.model import Dtype, Estimate, ModelInfo
 from fgmix.training.open_run import Predictor, find_device
@@ -60,6 +61,7 @@ def describe(dataset: DomainDataset, trained: Path, **fields: Any) -> ModelInfo:
         counts=tuple(tuple(row.tolist()) for row in rows),
         groups=tuple(len(np.unique(domain.groups)) for domain in dataset.domains if domain.groups is not None),
         columns=dataset.columns,
+        overlap=measure_overlap(dataset),
         **fields,
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 import jinja2
 
 from fgmix.data.standardisation import TAIL
+from fgmix.deploy.overlap import describe_question
 from fgmix.deploy.trust import FEWEST, INFORMATIVE
 from fgmix.escape import escape_markdown
 from fgmix.figures.card import describe_confusion, describe_reliability
@@ -38,6 +39,8 @@ from fgmix.results.rounding import DASH
 
 CARD, CONFUSION, RELIABILITY = "card.md", "confusion.png", "reliability.png"
 DPI = 150  # of the figures, for screens
+SENSITIVITIES = (0.9, 0.95, 0.99)  # of the table of thresholds; of many classes, the second
+FEW_CLASSES = 3
 WIDE = 0.8  # width from which an interval is called uninformative
 INPUTS = {"images": "RGB images", "small_images": "small images", "signals": "signals", "features": "feature vectors"}
 
@@ -128,6 +131,7 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
     predicted = zip(info.classes, estimate.predicted, strict=True)
     return {
         "metric": NAMES[estimate.metric],
+        "question": describe_question(info.overlap) if info.overlap else "",
         "worst": worst_domain(estimate.metrics, estimate.metric),
         "wide": WIDE,
         "unbalanced": (min(total for total in totals if total), max(totals)) if hidden else None,
@@ -155,6 +159,7 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
             "trust": _table_trust(estimate),
             "classes": _table_classes(info, estimate),
             "levels": _table_levels(estimate),
+            "operating": _table_operating(info, estimate),
         },
     }
 
@@ -247,3 +252,22 @@ def _table_levels(estimate: Estimate) -> str:
     ]
     first = "Confidence, not flagged as novel" if estimate.trust.uses_novelty else "Confidence"
     return table([first, "share of samples", "accuracy"], rows)
+
+
+def _table_operating(info: ModelInfo, estimate: Estimate) -> str:
+    """Tabulate thresholds for a wanted sensitivity; empty without any, and for many classes."""
+    if not 0 < len(estimate.operating) <= MOST_ROWS:
+        return ""
+    shown = SENSITIVITIES if len(info.classes) <= FEW_CLASSES else SENSITIVITIES[1:2]
+    rows = [
+        [
+            escape_markdown(name),
+            percent(point.wanted),
+            DASH if point.threshold is None else f"{point.threshold:.3g}",
+            *map(percent, (point.sensitivity, point.lowest, point.specificity)),
+        ]
+        for name, points in zip(info.classes, estimate.operating, strict=True)
+        for point in points
+        if point.wanted in shown
+    ]
+    return table(["Class", "wanted", "flagged from", "sensitivity", "lowest of a domain", "specificity"], rows)

@@ -12,6 +12,7 @@ from scipy.stats import t as student
 from fgmix.data.dataset import Indices
 from fgmix.deploy.calibration import calibrate_logits, fit_temperature, measure_reliability
 from fgmix.deploy.hold_out import HeldOut
+from fgmix.deploy.sensitivity import ScoredDomain, choose_operating_points
 from fgmix.deploy.summaries import summarize_predictions
 from fgmix.deploy.trust import JudgedDomain, choose_rule, combine_parts, find_novel, find_trusted
 from fgmix.errors import UserError
@@ -55,7 +56,8 @@ def estimate(
     asked = held_out[0].logits.shape[1], terms.target_accuracy, terms.min_confidence
     own = _judge_all(held_out, asked)
     others = {id(each): _judge_all(each, asked) for each in reported or () if each is not held_out}
-    judged = [others.get(id(each), own)[i] for i, each in enumerate(reported or [held_out] * len(held_out))]
+    reports = [others.get(id(each), own) for each in reported or [held_out] * len(held_out)]
+    judged = [each[i] for i, each in enumerate(reports)]
     domains = tuple(map(_describe_domain, judged))
     values = [domain.metrics.value(metric) for domain in domains]
     shared = [j.domain for j in own if len(j.domain.correct)]
@@ -71,6 +73,7 @@ def estimate(
         levels=tuple(_measure_level(level, shared, trust) for level in sorted({*levels, trust.min_confidence or 0.0})),
         reliability=measure_reliability([j.probabilities for j in judged], [j.held_out.y for j in judged]),
         predicted=_count_predicted(judged),
+        operating=choose_operating_points(_score_known(own), list(map(_score_known, reports))),
     )
 
 
@@ -82,6 +85,10 @@ def _judge_all(held_out: Sequence[HeldOut], asked: tuple[int, float, float | Non
     shared = [j for j in domains if len(j.correct)]  # all classes of a domain may be missing in the others
     rules = [choose_rule([j for j in shared if j is not own], *asked) for own in domains]
     return list(map(_Judged, held_out, known, probabilities, domains, rules))
+
+
+def _score_known(judged: Sequence[_Judged]) -> list[ScoredDomain]:
+    return [ScoredDomain(j.probabilities[j.known], j.held_out.y[j.known]) for j in judged]
 
 
 def check_shared_classes(labels: Sequence[Indices], hint: str = "") -> None:

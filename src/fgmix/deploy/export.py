@@ -154,6 +154,10 @@ def _collect_metadata(info: ModelInfo) -> dict[str, str]:
     expected = {} if info.estimate is None else {"fgmix.unseen_accuracy": f"{info.estimate.accuracy:.4f}"}
     if info.composition:
         expected["fgmix.composition"] = json.dumps(to_plain(info.composition), ensure_ascii=False)
+    if info.estimate and info.estimate.operating:
+        points = zip(info.classes, info.estimate.operating, strict=True)
+        thresholds = {name: {str(each.wanted): each.threshold for each in row} for name, row in points}
+        expected["fgmix.thresholds"] = json.dumps(thresholds, ensure_ascii=False)
     if info.columns:  # how the caller encodes a table
         expected["fgmix.columns"] = json.dumps([to_plain(column) for column in info.columns], ensure_ascii=False)
     # The graph normalises; the caller resizes, and shows grey values of more than 8 bits in the window.

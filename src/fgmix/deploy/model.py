@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.classifiers import Fitted, build_classifier
 from fgmix.deploy.network import Ensemble, Network
 from fgmix.deploy.novelty import Familiar
+from fgmix.deploy.sensitivity import find_thresholds
 from fgmix.deploy.trust import fill_thresholds
 from fgmix.errors import UserError, bad_value
 from fgmix.networks.preprocessing import Normalisation
@@ -43,12 +45,14 @@ class Predictions:
         probabilities: calibrated, (n, C).
         novelty: (n,), above 1 where a sample is unlike the training data.
         min_confidence: of a trusted prediction, by class; None: no prediction of the class is trusted.
+        thresholds: by class, the probability from which on a sample is flagged, for a wanted sensitivity.
     """
 
     classes: tuple[str, ...]
     probabilities: npt.NDArray[np.float32]
     novelty: npt.NDArray[np.float32]
     min_confidence: tuple[float | None, ...]
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -65,6 +69,11 @@ class Predictions:
         return highest
 
     @property
+    def flags(self) -> dict[str, npt.NDArray[np.bool_]]:
+        """By class with a threshold, which samples may be of it."""
+        return {name: self.probabilities[:, self.classes.index(name)] >= t for name, t in self.thresholds.items()}
+
+    @property
     def trusted(self) -> npt.NDArray[np.bool_]:
         """Which predictions are trusted: confident enough for their class, on a sample that is not novel."""
         least = fill_thresholds(self.min_confidence)[self.probabilities.argmax(axis=1)]
@@ -79,10 +88,16 @@ class Model:
     Args:
         info: the content of its `model.json`.
         network: in evaluation mode.
+        thresholds: of classes that are flagged, see `want_sensitivity`.
     """
 
     info: ModelInfo
     network: Network | Ensemble
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+
+    def want_sensitivity(self, wanted: Mapping[str, float]) -> Model:
+        """Return the model with classes to be flagged: by name, the sensitivity wanted, such as {"ill": 0.95}."""
+        return replace(self, thresholds=find_thresholds(self.info, wanted))
 
     def predict(self, x: npt.ArrayLike, *, batch_size: int = 256) -> Predictions:
         """Predict arrays: features (n, f), signals (n, c, t) or images (n, c, h, w), prepared as for training.
@@ -137,7 +152,7 @@ class Model:
                 probabilities.append(p.float().cpu())
                 novelties.append(novelty.float().cpu())
         p, novelty = torch.cat(probabilities).numpy(), torch.cat(novelties).numpy()
-        return Predictions(self.info.classes, p, novelty, self.info.min_confidence)
+        return Predictions(self.info.classes, p, novelty, self.info.min_confidence, self.thresholds)
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new or an empty folder, from which `load_model` reads it."""

@@ -129,7 +129,7 @@ def _to_json(name: str, value: Any) -> Any:
     """Convert a value of a CSV row to its JSON type."""
     if value == "":
         return None
-    if name == "trusted":
+    if name == "trusted" or name.startswith("flag("):
         return value == "yes"
     return float(value) if name in ("confidence", "novelty") or name.startswith("p(") else value
 
@@ -177,14 +177,16 @@ def _make_rows(
 ) -> Iterator[Row]:
     """Yield a row for each name, all with the same columns; `predicted` has those without an error, in order."""
     shares = [f"p({name})" for name in predicted.classes] if probabilities else []
-    blank = dict.fromkeys(["label", "confidence", "novelty", "trusted", "error", *shares], "")
-    each = predicted
-    columns = (each.labels, each.confidence, each.novelty, each.trusted, each.probabilities)
+    flags = [f"flag({name})" for name in predicted.flags]
+    blank = dict.fromkeys(["label", "confidence", "novelty", "trusted", "error", *flags, *shares], "")
+    each, flagged = predicted, np.array(list(predicted.flags.values())).reshape(len(flags), len(predicted)).T
+    columns = (each.labels, each.confidence, each.novelty, each.trusted, each.probabilities, flagged)
     predictions = zip(*columns, strict=True)
     for name, error in zip(names, errors, strict=True):
         row = {**name, **blank, "error": error}
         if not error:
-            label, confidence, novelty, trusted, p = next(predictions)
+            label, confidence, novelty, trusted, p, marks = next(predictions)
             row |= {"label": label, "confidence": f"{confidence:.4f}", "novelty": f"{novelty:.4f}"}
             row |= {"trusted": "yes" if trusted else "no", **{c: f"{v:.4f}" for c, v in zip(shares, p)}}
+            row |= {name: "yes" if mark else "no" for name, mark in zip(flags, marks)}
         yield row

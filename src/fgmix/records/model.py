@@ -149,6 +149,24 @@ class PredictedClass(Struct, frozen=True, forbid_unknown_fields=True):
         return self.correct / self.trusted if self.trusted else None
 
 
+class OperatingPoint(Struct, frozen=True, forbid_unknown_fields=True):
+    """The threshold on the probability of a class for a wanted sensitivity, and what it gave on held-out domains."""
+
+    wanted: Share  # sensitivity
+    threshold: float | None  # chosen on all held-out domains; None if they do not share the class
+    # means over held-out domains, each with the threshold that the others choose; None if there is none
+    sensitivity: float | None
+    lowest: float | None  # sensitivity of a domain
+    specificity: float | None
+
+
+class Overlap(Struct, frozen=True, forbid_unknown_fields=True):
+    """How far the domains show the same objects, so that a held-out domain is not new in every respect."""
+
+    groups: Share | None  # share of the samples whose group another domain has, too; None without groups
+    near_duplicates: Count | None  # images with a near-duplicate in another domain; None for other data
+
+
 class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
     """Estimate for a new domain."""
 
@@ -163,6 +181,8 @@ class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
     levels: tuple[TrustLevel, ...]  # coverage and accuracy by confidence
     reliability: tuple[Bin, ...]  # accuracy by confidence, each domain with a temperature fitted on the others
     predicted: tuple[PredictedClass, ...]  # predictions by class, all domains together
+    # by class and wanted sensitivity; empty for many classes, and in models made before it
+    operating: tuple[tuple[OperatingPoint, ...], ...] = ()
 
     @property
     def metrics(self) -> dict[str, Metrics]:
@@ -288,6 +308,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     in_domain_value: Share | None = None
     weights: str = ""  # digest of the file of its weights; empty before it is written
     choice: Choice | None = None  # how the recipe was chosen; None if the user named the method
+    overlap: Overlap | None = None  # of its domains; None in models made before it
     familiar: PredictionSummary | None = None  # for holdout samples of its own domains; None in models made before it
     schema: Literal[6] = SCHEMA  # version of this schema
 

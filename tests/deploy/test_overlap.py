@@ -1,0 +1,49 @@
+"""Which question an estimate answers: new objects, or a new style of known ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from fgmix.data import LoadOptions, from_arrays, load
+from fgmix.deploy.overlap import describe_question, measure_overlap
+from fgmix.records.model import Overlap
+
+
+def test_groups_in_several_domains_are_counted_by_sample() -> None:
+    x, y, d = np.zeros((8, 2)), np.arange(8) % 2, np.arange(8) // 4
+    shared = from_arrays(x, y, d, group=["p", "p", "q", "r", "p", "s", "s", "s"])
+    assert measure_overlap(shared) == Overlap(3 / 8, None)
+    assert measure_overlap(from_arrays(x, y, d, group=list("pqqrstuu"))) == Overlap(0.0, None)
+    assert measure_overlap(from_arrays(x, y, d)) == Overlap(None, None)
+
+
+def test_images_of_another_style_are_counted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for domain in ("plain", "inverted"):
+        for label in ("cat", "dog"):
+            (tmp_path / domain / label).mkdir(parents=True)
+    for i in range(12):
+        image = Image.fromarray(rng.integers(0, 256, (32, 32), dtype=np.uint8))
+        image.save(tmp_path / "plain" / ("cat" if i % 2 else "dog") / f"{i}.png")
+        other = ImageOps.invert(image) if i < 3 else Image.fromarray(rng.integers(0, 256, (32, 32), dtype=np.uint8))
+        other.save(tmp_path / "inverted" / ("cat" if i % 2 else "dog") / f"{i}.png")
+    dataset = load(str(tmp_path), LoadOptions(image_size=32, cache=tmp_path / "cache", progress=False))
+    assert measure_overlap(dataset).near_duplicates == 6
+
+
+@pytest.mark.parametrize(
+    ("overlap", "words"),
+    [
+        (Overlap(0.0, None), ["new objects in a new domain"]),
+        (Overlap(0.25, None), ["25.0 %", "partly known"]),
+        (Overlap(None, 6), ["not known", "6 images with"]),
+        (Overlap(None, 0), ["not known", "No images with"]),
+        (Overlap(None, None), ["not known"]),
+    ],
+)
+def test_the_question_is_named(overlap: Overlap, words: list[str]) -> None:
+    assert all(word in describe_question(overlap) for word in words)
