@@ -197,12 +197,12 @@ def test_what_is_not_significant_is_grey() -> None:
     alone = Comparison(Row("coral"), erm, 0)
     labels = {Row(name): label for name, label in LABELS.items()}
     chart = describe(arrange_differences([same, better, alone], labels))
-    assert [mark.colour for mark in points(chart)] == ["#999999", "#D55E00"]
-    assert points(chart)[0].text[0] == (
+    assert [mark.colour for mark in points(chart)] == ["#D55E00", "#999999"]  # the largest first
+    assert points(chart)[1].text[0] == (
         "Mixup: +0.5 points [-1.0, +2.0] for these test domains, [-3.0, +4.0] for a new test domain, 9 pairs; cannot "
         "be decided with 9 pairs"
     )
-    assert points(chart)[1].text[0].endswith("9 pairs; significant difference from ERM")
-    # The dashed zero, both intervals of the first row, the only one of the second.
-    assert [list(line.x) for line in lines(chart)] == [[0, 0], [-3.0, 4.0], [-1.0, 2.0], [1.0, 3.0]]
-    assert chart.panels[0].y.ticks == ((0.0, "Mixup"), (1.0, "FGMix"))
+    assert points(chart)[0].text[0].endswith("9 pairs; significant difference from ERM")
+    # The dashed zero, the only interval of the first row, both of the second.
+    assert [list(line.x) for line in lines(chart)] == [[0, 0], [1.0, 3.0], [-3.0, 4.0], [-1.0, 2.0]]
+    assert chart.panels[0].y.ticks == ((0.0, "FGMix"), (1.0, "Mixup"))

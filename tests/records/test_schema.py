@@ -105,8 +105,9 @@ def test_a_spec_may_hold_nothing_out() -> None:
 
 def test_the_heads_of_a_spec_are_those_that_can_be_built() -> None:
     from fgmix.networks.build import CLASSIFIERS
+    from fgmix.networks.text import TEXT_HEADS
 
-    assert get_args(Head) == CLASSIFIERS
+    assert get_args(Head) == (*CLASSIFIERS, *TEXT_HEADS)
 
 
 def test_domains_may_be_one_name_and_paths_may_be_paths(tmp_path: Path) -> None:

@@ -115,15 +115,62 @@ def test_tables_sort_both_ways_and_filter(page: Any) -> None:
 def test_tables_of_many_rows_filter_and_sort_by_words(browser: Any, tmp_path: Path) -> None:
     from results.made import sweep
 
-    names = ("erm", "mixup", "coral", "fish", "fgmix")
+    names = ("erm", "mixup", "coral", "fish", "fgmix", "irm", "mmd", "sd", "vrex")
     found = sweep({name: [[0.5 + 0.01 * i] * 3] * 2 for i, name in enumerate(names)})
     folder = folders.write(tmp_path / "runs", found)
     show(browser, write_report(read_runs(folder)).as_uri())
     find(browser, "#results .unit:nth-of-type(1) input.filter")[0].send_keys("fi")
     assert first_column(browser, "#results .unit:nth-of-type(1) table") == ["fish †"]
-    verdicts = "#results .unit:nth-of-type(2)"
-    find(browser, f"{verdicts} thead button")[-1].click()
-    assert find(browser, f"{verdicts} th[aria-sort]")[0].text.startswith("result")
+
+
+def test_differences_are_one_line_each_with_marks_and_the_largest_first(page: Any) -> None:
+    table = "#results section:has(#Significance-tests-fgmix) table"
+    assert first_column(page, table)[0].startswith("FGMix ▲")
+    assert {row.size["height"] for row in find(page, f"{table} tbody tr")} == {33}
+
+
+@pytest.mark.parametrize("width", [1280, 800, 390])
+def test_the_average_is_in_sight_before_and_after_sorting(browser: Any, tmp_path: Path, width: int) -> None:
+    """With six domains of long names, as in DomainNet."""
+    domains = [f"{letter}_long_domain" for letter in "abcdef"]
+    found = [
+        finished(test, 0.5, domains=" ".join(domains), algorithm=name) for test in domains for name in ("erm", "mmd")
+    ]
+    folder = folders.write(tmp_path / "runs", found)
+    metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    show(browser, write_report(read_runs(folder)).as_uri())
+    head = find(browser, "#results table.averaged thead th:last-child")[0]
+    before = head.rect
+    assert 0 < before["x"] < before["x"] + before["width"] <= width
+    script(browser, "arguments[0].click()", head.find_element("css selector", "button"))
+    assert head.rect == before  # the arrow has its place
+    assert script(browser, "return document.documentElement.scrollWidth") <= width
+
+
+def test_a_table_is_copied_and_a_row_has_a_link(page: Any) -> None:
+    csv = script(page, "return writeCsv(document.querySelector('#results table'))").splitlines()
+    assert csv[0].startswith('"Method","a"')
+    assert csv[1].startswith('"ERM","')
+    assert script(page, "return LATEX[0]").count(r"\\") >= 4
+    link = find(page, "#results a.row-link")[0].get_attribute("href")
+    assert find(page, f"tr#{link.partition('#')[2]}")[0].text.startswith("ERM")
+
+
+def test_columns_of_runs_are_chosen(page: Any) -> None:
+    heads = [each.text for each in find(page, "#run-list thead th")]
+    assert "Steps" not in heads
+    script(page, "arguments[0].click()", find(page, "#run-list .columns input")[-4])  # Steps
+    assert [each.text for each in find(page, "#run-list thead th")] == [*heads, "Steps"]
+
+
+def test_curves_of_two_runs_are_drawn_together(page: Any) -> None:
+    for box in find(page, "#run-list input.compare")[:2]:
+        box.click()
+    names = [each.text for each in find(page, "#comparison .legend button")]
+    assert len(names) == 2
+    find(page, "#run-list input.compare")[0].click()
+    assert not find(page, "#comparison")[0].is_displayed()
 
 
 def test_the_list_of_runs_sorts_filters_and_opens(page: Any) -> None:
@@ -131,7 +178,7 @@ def test_the_list_of_runs_sorts_filters_and_opens(page: Any) -> None:
     assert len(find(page, rows)) == 36
     find(page, "#run-list thead button")[5].click()
     assert find(page, f"{rows}:first-child")[0].text.startswith("FGMix toy c 3")
-    find(page, "#run-list input")[0].send_keys("mixup toy")
+    find(page, "#run-list input.filter")[0].send_keys("mixup toy")
     assert len(find(page, rows)) == 12
     find(page, f"{rows} button")[0].click()
     details = find(page, "#run-list tr.details")[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fgmix.figures.arrays import Findings, Floats, Ints, Texts
-from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Points, list_names, to_ink
+from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Points, Words, list_names, to_ink
 from fgmix.figures.looks import GREY, assign_looks
 from fgmix.records.rows import Labels, label_row
 from fgmix.results.differences import COVERAGE, describe_verdict, explain_sharing, name_baseline
@@ -17,6 +17,7 @@ from fgmix.results.rounding import difference_text, interval_text
 from fgmix.results.statistics import Comparison
 
 THESE, NEW = "for these test domains", "for a new test domain"
+FEW = 8  # rows from which on outliers are cut off
 BELOW = 0.2  # of a row, where the line for a new domain is drawn
 
 
@@ -55,8 +56,8 @@ def collect_differences(findings: Findings) -> Iterator[tuple[str, Differences]]
 
 
 def arrange_differences(comparisons: Sequence[Comparison], labels: Labels) -> Differences:
-    """Arrange the comparisons that have pairs."""
-    known = [c for c in comparisons if c.difference is not None]
+    """Arrange the comparisons that have pairs, the largest difference first."""
+    known = sorted((c for c in comparisons if c.difference is not None), key=lambda c: -(c.difference or 0.0))
     none, name = (np.nan, np.nan), name_baseline(comparisons, labels)
     averaged = any(c.row.model != "raw" for c in known)
     return Differences(
@@ -72,6 +73,44 @@ def arrange_differences(comparisons: Sequence[Comparison], labels: Labels) -> Di
         if averaged
         else "",
     )
+
+
+def find_range(means: Floats, intervals: Floats) -> tuple[float | None, float | None]:
+    """Find where an axis begins and ends so that a few outliers do not hide the differences of most rows.
+
+    Outliers are means that are three interquartile ranges (at least three points) from the quartiles. The axis shows
+    the others with their intervals; its ends are None where there is no outlier.
+
+    Args:
+        means: of the rows (m,).
+        intervals: ends of their intervals, NaN where there is none (m, e).
+
+    >>> find_range(np.array([0.0] * 9 + [-50.0]), np.array([[-1.0, 1.0]] * 9 + [[-60.0, -40.0]]))
+    (-1.1, None)
+    """
+    if len(means) < FEW:
+        return None, None
+    first, third = np.quantile(means, (0.25, 0.75))
+    reach = 3 * max(float(third - first), 1.0)
+    inside = (means >= first - reach) & (means <= third + reach)
+    shown = np.concatenate([means[inside, None], intervals[inside]], axis=1)
+    low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
+    margin = 0.05 * (high - low)
+    return (
+        low - margin if (means < first - reach).any() else None,
+        high + margin if (means > third + reach).any() else None,
+    )
+
+
+def _point_outside(means: Floats, low: float | None, high: float | None) -> list[Mark]:
+    """Write the means that lie outside of the axis at its ends, with an arrow."""
+    marks: list[Mark] = []
+    for place, mean in enumerate(means.tolist()):
+        if low is not None and mean < low:
+            marks.append(Words([low], [place], [f"◂ {difference_text(mean)}"], "start", GREY))
+        elif high is not None and mean > high:
+            marks.append(Words([high], [place], [f"{difference_text(mean)} ▸"], "end", GREY))
+    return marks
 
 
 def describe_differences(arrays: Differences) -> Chart:
@@ -93,7 +132,9 @@ def describe_differences(arrays: Differences) -> Chart:
         marks.append(Points("", [float(mean)], [place], colour, looks[key].marker, [text]))
     rows = list_names([str(label) for label in arrays.methods], flipped=True)
     zero = Line("", [0, 0], [-0.5, len(arrays.methods) - 0.5], GREY, dashed=True, width=1)
-    x = Axis("Difference (percentage points)")
+    low, high = find_range(arrays.difference, np.concatenate([arrays.interval, arrays.new_interval], axis=1))
+    marks += _point_outside(arrays.difference, low, high)
+    x = Axis("Difference (percentage points)", low=low, high=high)
     parts = (
         f"Mean difference over test domains with {COVERAGE} t intervals {THESE} and, thin and below, {NEW}.",
         "" if arrays.significant.all() else "Grey: not significant (Wilcoxon, Holm), or not tested.",

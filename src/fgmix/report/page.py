@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,11 +34,11 @@ from fgmix.records.status import ORDER, Status
 from fgmix.report.runs import list_runs
 from fgmix.report.summary import write_headlines
 from fgmix.results.costs import COST
-from fgmix.results.differences import DIFFERENCES
-from fgmix.results.formats import footnotes
+from fgmix.results.differences import DIFFERENCES, mark_differences
+from fgmix.results.formats import footnotes, latex
 from fgmix.results.published import AVERAGE
 from fgmix.results.ranks import RANKS
-from fgmix.results.report import Choices, all_tables, rankings
+from fgmix.results.report import Choices, all_tables, compare_all, rankings
 from fgmix.results.runs import Runs
 from fgmix.results.selection import RULES, Selection, select
 from fgmix.results.statistics import BASELINE
@@ -100,6 +101,7 @@ def render_page(frame: Frame, runs: Runs, choices: Choices = Choices()) -> str: 
     training, saved = others[: len(frame.underway)], others[len(frame.underway) :]
     finished = runs.all_records()
     rows = list_runs(finished, groups)
+    units = _pair_units(_mark_results(tables, selection, choices), beside)
     headlines = [] if selection is None else write_headlines(selection, runs.records, choices)
     style, script = _read_asset("page.css"), "\n".join(map(_read_asset, SCRIPTS))
     return _load_template().render(
@@ -113,7 +115,8 @@ def render_page(frame: Frame, runs: Runs, choices: Choices = Choices()) -> str: 
         **_describe_status(frame.status, frame.live),
         notes=runs.notes,
         training=training,
-        units=_pair_units(tables, beside),
+        units=units,
+        latex=[latex(table) for table, _ in units if table],
         saved=saved,
         finished=len(finished),
         rule=choices.rule,
@@ -134,6 +137,7 @@ def _load_template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     filters: dict[str, Callable[..., Any]] = {
+        "anchor": lambda words: re.sub(r"\W+", "-", " ".join(words)).strip("-"),
         "footnotes": footnotes,
         "json": write_json_block,
         "pack": pack_block,
@@ -196,6 +200,14 @@ def _drop_repeated(charts: Sequence[Chart], shown: Iterable[Chart]) -> list[Char
             kept.append(each)
         known.add(content)
     return kept
+
+
+def _mark_results(tables: Sequence[Table], selection: Selection | None, choices: Choices) -> list[Table]:
+    """Replace the results in the table of differences by marks."""
+    if selection is None:
+        return list(tables)
+    comparisons = [*compare_all(selection, choices.baseline, choices.margin).values()][-1]
+    return [mark_differences(each, comparisons) if each.title.startswith(DIFFERENCES) else each for each in tables]
 
 
 def _pair_units(tables: Sequence[Table], charts: Mapping[str, Chart]) -> list[Unit]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any
 
 from fgmix.errors import UserError
 from fgmix.figures.curves import collect_curves, describe_curves
 from fgmix.figures.description import encode
+from fgmix.progress import format_duration
 from fgmix.records.evaluations import Model
+from fgmix.records.files import read_lines
 from fgmix.records.rows import label_arm, record_row
 from fgmix.records.schema import RunRecord, to_plain
+from fgmix.records.store import RunFolder
 from fgmix.results.explain import describe_origin
 from fgmix.results.published import order
 from fgmix.results.rounding import accuracy_text
@@ -89,6 +93,10 @@ def _describe_run(record: RunRecord, reported: Mapping[tuple[str, Model], float]
         "data": record.data_fingerprint,
         "command": describe_origin(record),
         "unseen": [*notes, *_describe_unseen(record)] if with_curves else [],
+        "confusions": _list_confusions(record) if with_curves else [],
+        "settings": ", ".join(f"{name} {value}" for name, value in sorted(spec.settings.items())),
+        "steps": spec.steps,
+        **_read_sessions(record),
         "curves": curves,
     }
 
@@ -111,15 +119,30 @@ def _describe_unseen(record: RunRecord) -> list[str]:
         known = ((name, getattr(metrics, key)) for key, name in UNSEEN.items())
         values = ", ".join(f"{name} {accuracy_text(100 * value)} %" for name, value in known if value is not None)
         weights = model if model == "raw" else model.upper()
-        confusion = _describe_confusion(record.classes, metrics.confusion)
-        sentences.append(f"{domain}, {weights} weights: {values}.{confusion}")
+        sentences.append(f"{domain}, {weights} weights: {values}.")
     return sentences
 
 
-def _describe_confusion(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:
-    """Write the confusion matrix in words: for each true class, the predicted classes, the most frequent first."""
-    rows = []
-    for true, row in zip(classes, matrix):
-        taken = sorted(((n, name) for n, name in zip(row, classes) if n), reverse=True)
-        rows += [f"{sum(row)} of {true} as {', '.join(f'{name} {n}' for n, name in taken)}"] if taken else []
-    return f" Samples by true and predicted class: {'; '.join(rows)}." if rows else ""
+def _list_confusions(record: RunRecord) -> list[dict[str, Any]]:
+    """List the confusion matrices of the selected weights, by domain; those of the averaged model if there is one."""
+    by_domain = [*record.unseen.values()][-1] if record.unseen else {}
+    return [
+        {"domain": domain, "classes": record.classes, "matrix": metrics.confusion}
+        for domain, metrics in by_domain.items()
+        if metrics.confusion
+    ]
+
+
+def _read_sessions(record: RunRecord) -> dict[str, Any]:
+    """Read when and where a run was trained, and for how long, from its folder; nothing for packed records."""
+    sessions = read_lines(RunFolder(record.folder).sessions) if record.folder else []
+    known = [line for line in sessions if isinstance(line.get("started"), float | int)]
+    if not known:
+        return {"seconds": "", "duration": "", "date": "", "host": ""}
+    seconds = sum(float(line.get("seconds") or 0) for line in known)
+    return {
+        "seconds": round(seconds, 1),
+        "duration": format_duration(seconds),
+        "date": datetime.fromtimestamp(known[-1]["started"], UTC).strftime("%Y-%m-%d %H:%M"),
+        "host": ", ".join(dict.fromkeys(str(line.get("host", "")) for line in known)),
+    }

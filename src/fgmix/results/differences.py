@@ -13,6 +13,7 @@ from fgmix.results.tables import Entry, Table, TableRow
 
 DIFFERENCES = "Differences from "  # beginning of the table's title
 MARKS: dict[Verdict, str] = {"equivalent": "≈", "undecided": "†", "not tested": "‡"}  # in tables
+HIGHER, LOWER = "▲", "▼"  # on the page, for significant differences
 COVERAGE = f"{100 * (1 - ALPHA):g} %"  # of the intervals
 
 
@@ -66,6 +67,35 @@ def comparison_table(comparisons: Sequence[Comparison], labels: Labels) -> Table
     ]
     caption = ". ".join(filter(None, parts)) + "."
     return Table(f"{DIFFERENCES}{name}", caption, tuple(filter(None, columns)), rows, labels, best=False)
+
+
+def mark_differences(table: Table, comparisons: Sequence[Comparison]) -> Table:
+    """Replace the words of the results by marks, which the caption explains, and put the largest difference first.
+
+    For a page, where words of this length would take three lines of every row.
+    """
+    by_row = {c.row: c for c in comparisons}
+    rows = sorted(table.rows, key=lambda row: -(by_row[row.row].difference or 0.0) if row.row in by_row else 0.0)
+    shown = tuple(replace(row, entries=row.entries[:-1], mark=_find_mark(by_row[row.row])) for row in rows)
+    pairs = sorted({c.pairs for c in comparisons if c.verdict == "undecided"})
+    many = " to ".join(str(n) for n in dict.fromkeys([*pairs[:1], *pairs[-1:]]))
+    meanings = {
+        HIGHER: "significantly better (Wilcoxon, Holm)",
+        LOWER: "significantly worse",
+        MARKS["equivalent"]: _state_margin(comparisons),
+        MARKS["undecided"]: f"cannot be decided with {many} pairs",
+        MARKS["not tested"]: "not tested",
+    }
+    used = {row.mark for row in shown}
+    legend = ". ".join(f"{mark}: {meaning}" for mark, meaning in meanings.items() if mark in used)
+    caption = f"{legend}. {table.caption}" if legend else table.caption
+    return replace(table, rows=shown, columns=table.columns[:-1], caption=caption)
+
+
+def _find_mark(c: Comparison) -> str:
+    if c.verdict == "different":
+        return HIGHER if (c.difference or 0.0) > 0 else LOWER
+    return MARKS[c.verdict]
 
 
 def _make_entries(c: Comparison, labels: Labels) -> Iterator[Entry]:

@@ -3,24 +3,32 @@
 const PAGE = 50;
 const LONG = 16; // characters of a method's name from which on it is wrapped on a phone
 // Name, value to sort by, class, text where it is not the value: accuracies are rounded once, by fgmix.
-const COLUMNS = [
+const ALL_COLUMNS = [
   ["Method", (run) => (run.origin ? `${run.method} (${run.origin})` : run.method)],
   ["Dataset", (run) => run.dataset],
   ["Test domain", (run) => run.domain],
   ["Trial", (run) => run.trial, "number"],
-  ["Hparams seed", (run) => run.hparams_seed, "number"],
+  ["Sample", (run) => run.hparams_seed, "number"],
   ["Accuracy (%)", (run) => run.accuracy.raw ?? "", "number", (run) => run.shown.raw ?? ""],
-  ["Averaged (%)", (run) => run.accuracy.swa ?? run.accuracy.swad ?? "", "number", (run) => run.shown.swa ?? run.shown.swad ?? ""],
-  ["Reported", (run) => run.reported.join(", ")],
+  ["Averaged weights (%)", (run) => run.accuracy.swa ?? run.accuracy.swad ?? "", "number", (run) => run.shown.swa ?? run.shown.swad ?? ""],
+  ["In tables", (run) => run.reported.join(", ")],
   ["Status", (run) => run.status],
+  ["Settings", (run) => run.settings],
+  ["Steps", (run) => run.steps, "number"],
+  ["Duration", (run) => run.seconds, "number", (run) => run.duration],
+  ["Started (UTC)", (run) => run.date],
+  ["Host", (run) => run.host],
 ];
+const HIDDEN = new Set(["Settings", "Steps", "Duration", "Started (UTC)", "Host"]); // until the reader chooses them
+let COLUMNS = ALL_COLUMNS.filter(([name]) => !HIDDEN.has(name));
 
 let runs = [];
 const runList = document.getElementById("run-list");
 const shownRuns = { words: "", only: null, column: null, direction: "ascending", count: PAGE };
+const comparedRuns = new Set(); // those whose curves are drawn together
 
 const textOf = (run, [, of, , text]) => String((text ?? of)(run));
-const wordsOf = (run) => [run.name, run.algorithm, ...COLUMNS.map((column) => textOf(run, column))].join(" ");
+const wordsOf = (run) => [run.name, run.algorithm, ...ALL_COLUMNS.map((column) => textOf(run, column))].join(" ");
 
 // Whether a number was selected from runs that include this one; runs of a grid belong to the numbers of the grid only.
 const isBehind = (run, { dataset, algorithm, domain }) =>
@@ -33,7 +41,7 @@ const chosenRuns = () => {
     (!words || hasWords(wordsOf(run), words));
   const found = runs.filter(fits);
   if (column === null) return found;
-  const of = COLUMNS[column][1];
+  const of = ALL_COLUMNS.find(([name]) => name === column)[1];
   const sign = direction === "ascending" ? 1 : -1;
   return found.sort((a, b) => compareValues(of(a), of(b), sign));
 };
@@ -46,13 +54,14 @@ const runRow = (run) => {
   );
   const row = make("tr", {}, ...cells);
   const button = row.querySelector("button");
+  if (run.curves) row.cells[0].prepend(compareBox(run));
   let details = null;
   button.addEventListener("click", () => {
     if (details) {
       details.remove();
       details = null;
     } else {
-      details = make("tr", { class: "details" }, make("td", { colspan: String(COLUMNS.length) }, ...runDetails(run)));
+      details = make("tr", { class: "details" }, make("td", { colspan: String(COLUMNS.length) }, make("div", {}, ...runDetails(run))));
       row.after(details);
     }
     button.setAttribute("aria-expanded", String(details !== null));
@@ -69,22 +78,62 @@ const runDetails = (run) => {
   if (run.curves) drawChart(drawing, run.curves);
   else drawing.append(make("p", { class: "caption" }, `Draw its curves with: fgmix plot curves ${run.name}`));
   return [
-    make("p", { class: "caption" }, `${run.name} · fgmix ${run.version} · data ${run.data}`),
+    make("p", { class: "caption" }, [run.name, `fgmix ${run.version}`, `data ${run.data}`].filter(Boolean).join(" · ")),
     commandLine(run.command),
     ...run.unseen.map((text) => make("p", { class: "caption" }, text)),
+    ...run.confusions.map(confusionTable),
     drawing,
     make("details", {}, make("summary", {}, "Spec"), make("dl", {}, ...entries)),
   ];
 };
 
-const commandLine = (command) => {
-  const copy = async (event) => {
-    const button = event.currentTarget;
-    await navigator.clipboard.writeText(command);
-    button.textContent = "Copied";
+const commandLine = (command) => make("p", { class: "command" }, make("code", {}, command), copyButton("Copy", () => command));
+
+// Rows are true classes, columns predicted ones; the darker a cell, the larger its share of the row.
+const confusionTable = ({ domain, classes, matrix }) => {
+  const rows = matrix.map((counts, r) => {
+    const total = counts.reduce((sum, n) => sum + n, 0);
+    const cells = counts.map((n, c) => {
+      const cell = make("td", { title: `${n} of ${total} samples of ${classes[r]} predicted as ${classes[c]}` }, String(n));
+      const colour = heat(total ? n / total : 0, "Blues");
+      Object.assign(cell.style, { background: `rgb(${colour})`, color: brightness(colour) > 127 ? "#000" : "#fff" });
+      return cell;
+    });
+    return make("tr", {}, make("th", { scope: "row" }, classes[r]), ...cells);
+  });
+  const head = make("tr", {}, make("th", {}, "True \\ predicted"), ...classes.map((name) => make("th", { scope: "col" }, name)));
+  const title = make("p", { class: "caption" }, `${domain}: samples by true and predicted class`);
+  return make("div", {}, title, make("div", { class: "scroll" }, make("table", { class: "confusion" }, make("thead", {}, head), make("tbody", {}, ...rows))));
+};
+
+// Curves of several runs in one figure: panels of the same title, a colour for each run
+
+const RUN_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+
+const compareBox = (run) => {
+  const change = (event) => {
+    if (event.currentTarget.checked) comparedRuns.add(run);
+    else comparedRuns.delete(run);
+    drawComparison();
   };
-  const canCopy = Boolean(navigator.clipboard); // absent on an insecure address
-  return make("p", { class: "command" }, make("code", {}, command), canCopy ? make("button", { type: "button", onclick: copy }, "Copy") : "");
+  return make("input", { type: "checkbox", class: "compare", checked: comparedRuns.has(run), "aria-label": "Compare its curves", onchange: change });
+};
+
+const mergeCurves = (chosen) => {
+  const names = chosen.map((run) => `${textOf(run, ALL_COLUMNS[0])}, ${run.domain}, trial ${run.trial}`);
+  const titles = chosen[0].curves.panels.map((panel) => panel.title).filter((title) => chosen.every((run) => run.curves.panels.some((panel) => panel.title === title)));
+  const panels = titles.map((title) => {
+    const own = chosen.map((run) => run.curves.panels.find((panel) => panel.title === title));
+    const marks = own.flatMap((panel, i) => panel.marks.map((mark) => ({ ...mark, name: names[i], colour: i < RUN_COLOURS.length - 1 ? RUN_COLOURS[i] : "ink" })));
+    return { ...own[0], marks };
+  });
+  return { ...chosen[0].curves, title: "Compared runs", panels };
+};
+
+const drawComparison = () => {
+  const chosen = [...comparedRuns];
+  comparison.hidden = chosen.length < 2;
+  if (!comparison.hidden) drawChart(comparison, mergeCurves(chosen));
 };
 
 const drawRuns = () => {
@@ -95,9 +144,9 @@ const drawRuns = () => {
   allRuns.hidden = !shownRuns.only;
 };
 
-const sortRuns = (column) => (event) => {
+const sortRuns = (name) => (event) => {
   const head = event.currentTarget.closest("th");
-  shownRuns.column = column;
+  shownRuns.column = name;
   shownRuns.direction = nextDirection(head);
   markSorted(head, shownRuns.direction);
   drawRuns();
@@ -119,17 +168,31 @@ const showAll = () => {
 };
 const allRuns = make("button", { type: "button", hidden: true, onclick: showAll }, "Show all runs");
 const runCount = make("span", { class: "caption", role: "status" });
-const heads = COLUMNS.map(([name, , kind], i) =>
-  make("th", { scope: "col", class: kind ?? null }, make("button", { type: "button", onclick: sortRuns(i) }, name)),
+const runTable = make("table", {}, make("thead"), make("tbody"));
+const drawHeads = () => {
+  const heads = COLUMNS.map(([name, , kind]) => make("th", { scope: "col", class: kind ?? null }, make("button", { type: "button", onclick: sortRuns(name) }, name)));
+  runTable.tHead.replaceChildren(make("tr", {}, ...heads));
+};
+const chooseColumn = (name) => (event) => {
+  if (event.currentTarget.checked) HIDDEN.delete(name);
+  else HIDDEN.add(name);
+  COLUMNS = ALL_COLUMNS.filter(([each]) => !HIDDEN.has(each));
+  drawHeads();
+  drawRuns();
+};
+const columnBoxes = ALL_COLUMNS.slice(1).map(([name]) =>
+  make("label", {}, make("input", { type: "checkbox", checked: !HIDDEN.has(name), onchange: chooseColumn(name) }), ` ${name}`),
 );
-const runTable = make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody"));
+const columnChoice = make("details", { class: "columns" }, make("summary", {}, "Columns"), make("p", { class: "tools" }, ...columnBoxes));
+const comparison = make("div", { class: "drawing", id: "comparison", hidden: true });
 const showMore = () => {
   shownRuns.count += 10 * PAGE;
   drawRuns();
 };
 const moreRuns = make("button", { type: "button", onclick: showMore }, "Show more");
 const scroller = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Runs" }, runTable);
-runList.replaceChildren(make("p", { class: "tools" }, runFilter, allRuns, runCount), scroller, moreRuns);
+drawHeads();
+runList.replaceChildren(make("p", { class: "tools" }, runFilter, allRuns, runCount), columnChoice, comparison, scroller, moreRuns);
 const runsLoaded = readPacked("run-rows").then((rows) => {
   runs = rows;
   drawRuns();

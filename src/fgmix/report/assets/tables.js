@@ -12,6 +12,7 @@ const make = (name, attributes = {}, ...children) => {
   return node;
 };
 
+const FILTERED = 8; // rows from which on a table has a filter
 const readBlock = (id) => JSON.parse(document.getElementById(id).textContent);
 
 // A block that fgmix compressed
@@ -63,18 +64,40 @@ const hasWords = (text, words) => {
   return words.toLowerCase().split(/\s+/).every((word) => low.includes(word));
 };
 
-for (const table of document.querySelectorAll("table.sortable")) {
+// A button that copies what a function returns; none on an insecure address, where the page has no access to the clipboard.
+const copyButton = (name, text) => {
+  if (!navigator.clipboard) return null;
+  const copy = async (event) => {
+    const button = event.currentTarget;
+    await navigator.clipboard.writeText(text());
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = name), 1500);
+  };
+  return make("button", { type: "button", onclick: copy }, name);
+};
+
+// The shown rows as CSV; an apostrophe before what a spreadsheet would take for a formula
+const writeCsv = (table) => {
+  const quote = (text) => `"${(/^\s*[=@]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
+  const rows = [...table.rows].filter((row) => !row.hidden);
+  const textOfCell = (cell) => (cell.dataset.text ?? cell.textContent).trim();
+  return rows.map((row) => [...row.cells].map((cell) => quote(textOfCell(cell))).join(",")).join("\n");
+};
+
+const LATEX = readBlock("latex");
+
+[...document.querySelectorAll("table.sortable")].forEach((table, number) => {
   for (const button of table.tHead.querySelectorAll("button")) {
     button.addEventListener("click", () => sortTable(table, button.closest("th")));
   }
-  if (table.tBodies[0].rows.length > 3) {
-    const filter = make("input", {
-      type: "search",
-      placeholder: "Filter rows",
-      "aria-label": "Filter rows",
-      class: "filter",
-      oninput: (event) => filterTable(table, event.target.value),
-    });
-    table.parentNode.before(filter);
-  }
-}
+  const filter = make("input", {
+    type: "search",
+    placeholder: "Filter rows",
+    "aria-label": "Filter rows",
+    class: "filter",
+    oninput: (event) => filterTable(table, event.target.value),
+  });
+  const isLong = table.tBodies[0].rows.length > FILTERED;
+  const copies = [copyButton("Copy CSV", () => writeCsv(table)), copyButton("Copy LaTeX", () => LATEX[number])];
+  table.parentNode.before(make("div", { class: "copy" }, isLong ? filter : null, ...copies));
+});
