@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,6 +30,7 @@ from benchmarks.per_image import ImageFiles, evaluation_transform, read
 from benchmarks.steps import check_rounds
 from benchmarks.turns import Turns, by_turns
 from fgmix.algorithms import Algorithm, create
+from fgmix.algorithms._base import Predict
 from fgmix.data.dataset import Domain
 from fgmix.data.folders import ImageFile, scan_folder
 from fgmix.data.loading import Batch
@@ -36,7 +38,7 @@ from fgmix.errors import bad_value
 from fgmix.networks import build_featurizer
 from fgmix.training.averaging import RunningMean
 from fgmix.training.devices import torch_threads
-from fgmix.training.evaluate import BATCH, Predict, Subset, bind_weights, evaluation_mode, score_subsets
+from fgmix.training.evaluate import BATCH, Subset, bind_weights, evaluation_mode, score_subsets
 
 Found = dict[str, list[tuple[float, float]]]  # accuracy and loss of each domain, by model
 GLANCE = 32  # pixels: the trivial network uses every 32nd row and column
@@ -104,7 +106,8 @@ def in_one_pass(domains: Sequence[Domain], classes: int) -> Way:
     parts = [Subset(domain, np.arange(len(domain))) for domain in domains]
 
     def way(models: Mapping[str, Predict]) -> Found:
-        scores = score_subsets(models, parts, torch.device("cpu"), classes)
+        starts = {name: partial(lambda each: each, predict) for name, predict in models.items()}
+        scores = score_subsets(starts, parts, torch.device("cpu"), classes)
         return {name: [(score.accuracy, score.loss) for score in found] for name, found in scores.items()}
 
     return way

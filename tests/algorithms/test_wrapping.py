@@ -14,6 +14,8 @@ from fgmix.errors import UserError
 from fgmix.testing import Check, checks
 from reference.twin import Twin, assert_same_weights, wide
 
+WRAPPERS = ("sagm", "sam", "t3a", "tent")
+
 
 @pytest.mark.parametrize("name", ["sam+mixup", "sagm+rsc", "sam+groupdro", "sam+fishr", "sam+trm"])
 def test_a_radius_of_zero_is_the_inner_method(name: str) -> None:
@@ -64,7 +66,18 @@ def test_the_page_lists_what_can_be_wrapped() -> None:
     page = Path(__file__).parents[2] / "docs" / "algorithms" / "sam.md"
     listed = page.read_text().split("can be wrapped: ")[1].split(".")[0]
     found = sorted(re.findall(r"`(\w+)`", listed))
-    assert compositions() == [f"{wrapper}+{name}" for wrapper in ("sagm", "sam") for name in found]
+    by_wrapper = {
+        name: [each.partition("+")[2] for each in compositions() if each.startswith(f"{name}+")] for name in WRAPPERS
+    }
+    assert by_wrapper["sam"] == by_wrapper["sagm"] == found
+    assert by_wrapper["t3a"] == by_wrapper["tent"] == [name for name in names() if name not in WRAPPERS]
+
+
+@pytest.mark.parametrize("name", ["t3a+tent", "tent+t3a+coral", "sam+t3a"])
+def test_one_wrapper_changes_the_update_and_one_the_test(name: str) -> None:
+    assert get("t3a+sam+coral").label == "T3A + SAM + CORAL"
+    with pytest.raises(UserError, match="of its own"):
+        get(name)
 
 
 @pytest.mark.parametrize("inner", ["fish", "pcgrad", "mldg", "sagnet", "fgmix", "sagm", "sam+coral"])

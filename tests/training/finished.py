@@ -30,7 +30,7 @@ def make(algorithm: str, out: Path) -> OpenedRun:
 def score_domain(algorithm: Algorithm, domain: Domain, indices: Indices) -> Score:
     """Score an algorithm in evaluation mode on samples of a domain."""
     cpu = torch.device("cpu")
-    return score_subsets({"raw": algorithm.predict}, [Subset(domain, indices)], cpu, algorithm.n_classes)["raw"][0]
+    return score_subsets({"raw": algorithm.start_test}, [Subset(domain, indices)], cpu, algorithm.n_classes)["raw"][0]
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from fgmix.data import loading
 from fgmix.records.schema import to_plain
 from fgmix.training import evaluate
 from fgmix.training.averaging import RunningMean
-from fgmix.training.evaluate import Predict, Subset, bind_weights, evaluation_mode, score_subsets
+from fgmix.training.evaluate import Start, Subset, bind_weights, evaluation_mode, score_subsets
 from fgmix.training.loop import train
 from fgmix.training.prepare import PreparedRun, build_algorithm, prepare
 from training.killed_run import toy_data, toy_spec
@@ -35,9 +36,9 @@ def parts_of(run: PreparedRun) -> list[Subset]:
     return [Subset(domain, np.arange(len(domain))) for domain in run.dataset.domains]
 
 
-def models_of(algorithm: Algorithm) -> dict[str, Predict]:
+def models_of(algorithm: Algorithm) -> dict[str, Start]:
     average = RunningMean(algorithm, start=1)
-    return {"raw": algorithm.predict, "swa": bind_weights(algorithm, average.average())}
+    return {"raw": algorithm.start_test, "swa": partial(bind_weights, algorithm, average.average())}
 
 
 def test_samples_are_prepared_once_for_two_models(run: PreparedRun, monkeypatch: pytest.MonkeyPatch) -> None:

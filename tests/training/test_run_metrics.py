@@ -97,7 +97,7 @@ def test_logits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "MOST_LOGITS", 3 * 50)
     domain = rare().domains[0]
     part = Subset(domain, np.arange(80), outputs=True)
-    scored = score_subsets({"raw": lambda x: x}, [part], torch.device("cpu"), 3)["raw"][0]
+    scored = score_subsets({"raw": lambda: lambda x: x}, [part], torch.device("cpu"), 3)["raw"][0]
     assert scored.outputs is not None
     assert scored.outputs.probabilities.shape == (50, 3)
     found = metrics(*scored.outputs)

@@ -64,6 +64,8 @@ from fgmix.algorithms import sam as sam
 from fgmix.algorithms import sandmask as sandmask
 from fgmix.algorithms import sd as sd
 from fgmix.algorithms import selfreg as selfreg
+from fgmix.algorithms import t3a as t3a
+from fgmix.algorithms import tent as tent
 from fgmix.algorithms import transfer as transfer
 from fgmix.algorithms import trm as trm
 from fgmix.algorithms import urm as urm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -26,6 +26,7 @@ from fgmix.errors import UserError, bad_value
 from fgmix.records.schema import Head
 
 Batches = list[tuple[Tensor, Tensor]]
+Predict = Callable[[Tensor], Tensor]  # x → logits
 
 # Groups of methods, in `fgmix list algorithms --family` and in the docs.
 FAMILIES = {
@@ -44,6 +45,7 @@ FAMILIES = {
     "flatness": "minima around which the loss stays low",
     "averaging": "averages of weights",
     "text": "texts that stand for the classes, on backbones with a text tower",
+    "test-time": "adaptation to the unlabelled samples of a new domain as it predicts them",
 }
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -87,6 +89,8 @@ class Algorithm(nn.Module):
     head: ClassVar[Head | None] = None  # the head that it trains; None for that of the run
     trains: ClassVar[bool] = True  # False: a run has one step, which changes no weight, and one evaluation
     needs_indices: ClassVar[bool] = False  # True: each batch (x, y) has `indices`, those of its samples in their domain
+    needs_norms: ClassVar[bool] = False  # True: needs normalisation layers with a scale and a shift
+    adapts_at_test: ClassVar[bool] = False  # True: predicts batches of `config.test_batch_size`, see `start_test`
     at_work: ClassVar[Mapping[str, Any]] = {}  # settings with which every part is active from the first step
     delayed: ClassVar[Mapping[str, str]] = {}  # parts that start later, by the setting that gives the step
     restarts: ClassVar[tuple[str, ...]] = ()  # settings that give the step of a reset; see `restart_optimizer`
@@ -169,6 +173,14 @@ class Algorithm(nn.Module):
         """Compute logits (n, C) = h(g(x)). Evaluation, averaging and export assume that g and h make a prediction."""
         logits: Tensor = self.classifier(self.featurizer(x))
         return logits
+
+    def start_test(self) -> Predict:
+        """Return the function that predicts the batches of one domain, in evaluation and in inference mode: `predict`.
+
+        A method that declares `adapts_at_test` returns a function that may depend on the batch and on those before it.
+        Evaluation calls this method anew for every part of every domain; it must not change the algorithm.
+        """
+        return self.predict
 
     def forward(self, x: Tensor) -> Tensor:
         return self.predict(x)

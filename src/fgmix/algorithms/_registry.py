@@ -58,7 +58,8 @@ def register(name: str) -> Callable[[A], A]:
 
 
 def register_wrapper(name: str) -> Callable[[A], A]:
-    """Register a class as the wrapper `name`; `name+method` applies its update to the method's objective.
+    """Register a class as the wrapper `name`; `name+method` applies its update to the method's objective, or its way of
+    predicting a domain to the method's network.
 
     >>> get("sam+coral").label, get("sam").label
     ('SAM + CORAL', 'SAM')
@@ -81,12 +82,21 @@ def names() -> list[str]:
 
 
 def compositions() -> list[str]:
-    """Return all names `wrapper+method` of methods that can be wrapped, sorted.
+    """Return all names `wrapper+method` of a wrapper and a method, not wrapped itself, that it can wrap, sorted.
 
     >>> "sam+coral" in compositions(), "sam+dann" in compositions()
     (True, False)
     """
-    return sorted(f"{wrapper}+{name}" for wrapper in _WRAPPERS for name in names() if get(name).wrappable)
+    inner = [name for name in names() if name not in _WRAPPERS]
+    return sorted(
+        f"{name}+{each}" for name, wrapper in _WRAPPERS.items() for each in inner if can_wrap(wrapper, get(each))
+    )
+
+
+def can_wrap(wrapper: type[Algorithm], inner: type[Algorithm]) -> bool:
+    """Say whether a wrapper has an effect on a method and leaves it its own: one of each replaces update and test."""
+    replaces_update = wrapper.update is not Algorithm.update
+    return (inner.wrappable or not replaces_update) and not (wrapper.adapts_at_test and inner.adapts_at_test)
 
 
 def get(name: str) -> type[Algorithm]:
@@ -109,7 +119,8 @@ def get(name: str) -> type[Algorithm]:
 
 @cache
 def _compose(wrapper_name: str, inner_name: str) -> type[Algorithm]:
-    """Build the algorithm with the objective, state and settings of the inner one and the update of the wrapper.
+    """Build the algorithm with the objective, state and settings of the inner one and the update, or the test, of the
+    wrapper.
 
     The wrapper replaces `Algorithm` as the class after the inner algorithm in the resolution order, so what the inner
     algorithm does before it calls `super().update`, such as resetting Adam, still happens.
@@ -117,11 +128,14 @@ def _compose(wrapper_name: str, inner_name: str) -> type[Algorithm]:
     if wrapper_name not in _WRAPPERS:
         raise unknown("wrapper of methods", wrapper_name, _WRAPPERS)
     wrapper, inner = _WRAPPERS[wrapper_name], get(inner_name)
-    if not inner.wrappable:
+    if not can_wrap(wrapper, inner):
+        expected, own = "whose update is one objective", "an update"
+        if wrapper.adapts_at_test:
+            expected, own = "that does not adapt at test time", "a prediction"
         raise UserError(
-            f"Expected a method whose update is one objective, such as erm or coral, for {wrapper.label} to be wrapped "
-            f"around. Found '{wrapper_name}+{inner_name}', where {inner.label} has an update of its own. Use another "
-            "method, or drop the prefix."
+            f"Expected a method {expected}, such as erm or coral, for {wrapper.label} to be wrapped around. Found "
+            f"'{wrapper_name}+{inner_name}', where {inner.label} has {own} of its own. Use another method, or drop the "
+            "prefix."
         )
     config: type[BaseConfig] = type("Config", (wrapper.Config, inner.Config), {"__module__": wrapper.__module__})
     facts = {fact: value for fact, value in vars(wrapper).items() if fact in ("year", "paper", "family")}
@@ -243,6 +257,7 @@ def _describe(name: str) -> Overview:
         f"{algorithm.min_domains} domains" if algorithm.min_domains > 1 else "",
         "feature maps" if algorithm.needs_stages else "",
         "a text tower" if algorithm.head else "",
+        "normalisation layers" if algorithm.needs_norms else "",
         algorithm.keeps or "",
     ]
     return Overview(

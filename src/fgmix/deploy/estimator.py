@@ -41,6 +41,7 @@ from fgmix.deploy.estimator_inputs import (
     require_values,
 )
 from fgmix.deploy.hold_out import HeldOut, hold_out, select_weights
+from fgmix.deploy.network import check_alone
 from fgmix.deploy.steps import scale_steps
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.metrics import NAMES
@@ -277,6 +278,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             raise bad_value("settings", "a dictionary or None", self.settings)
         if not isinstance(self.algorithm, str):
             raise bad_value("algorithm", "the name of a method", self.algorithm)
+        check_alone(self.algorithm)
         if not isinstance(self.standardize, bool | np.bool_):
             raise bad_value("standardize", "True or False", self.standardize)
         seed = _choose_seed(self.random_state)

@@ -32,6 +32,7 @@ from fgmix.deploy.hold_out import (
 )
 from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.monitor import add_familiar
+from fgmix.deploy.network import check_alone
 from fgmix.deploy.recipes import list_recipes
 from fgmix.deploy.steps import advise, announce, note_steps, scale_steps
 from fgmix.errors import UserError, bad_value
@@ -103,6 +104,7 @@ def fit(
         )
     if options.get("keep") == "none":
         raise UserError("`fit` reads the weights of its runs. Found `keep` none. Use best or all.")
+    check_alone(algorithm)
     out = check_path("out", out)
     if not isinstance(terms, Terms | None):
         raise bad_value("terms", "a Terms or None", terms)

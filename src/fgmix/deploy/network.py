@@ -8,8 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fgmix.algorithms import get
 from fgmix.data.standardisation import FURTHEST, Standardisation
 from fgmix.deploy.novelty import SHORTEST, Familiar
+from fgmix.errors import UserError
+
+
+def check_alone(algorithm: str) -> None:
+    """Raise an error for a method whose predictions depend on other samples: a model predicts each sample alone."""
+    if get(algorithm).adapts_at_test:
+        inner = algorithm.partition("+")[2] or "erm"
+        raise UserError(
+            f"Expected a method that predicts each sample alone, for a model. Found {algorithm}, which adapts to the "
+            f"samples of a domain. Use {inner}, whose network is the same."
+        )
 
 
 class Standardise(nn.Module):

@@ -25,12 +25,13 @@ from msgspec import structs
 
 import fgmix
 from fgmix.algorithms import Algorithm
+from fgmix.algorithms._base import Predict
 from fgmix.data import DomainDataset
 from fgmix.deploy.build import build_network, describe
 from fgmix.deploy.card import CARD, write_card
 from fgmix.deploy.fit import check_own_files, lock_folder
 from fgmix.deploy.model import WEIGHTS, Model, load_model
-from fgmix.deploy.network import Ensemble
+from fgmix.deploy.network import Ensemble, check_alone
 from fgmix.errors import UserError, unknown
 from fgmix.progress import track
 from fgmix.records import evaluations
@@ -40,7 +41,7 @@ from fgmix.records.rows import label_model
 from fgmix.records.schema import LORA, RunRecord, selected_weights
 from fgmix.records.store import RECORD, read_record, write_record
 from fgmix.training.averaging import Mean, get_predictor_tensors
-from fgmix.training.evaluate import DomainScores, Predict, Subset, bind_weights, score_subsets
+from fgmix.training.evaluate import DomainScores, Subset, bind_weights, score_subsets
 from fgmix.training.open_run import OpenedRun, open_run
 
 OWN = (INFO, CARD, RECORD, WEIGHTS, ".lock", ".*.tmp*")  # patterns of the files in a soup's folder
@@ -182,7 +183,7 @@ class _Runs:
         dataset, splits = run.prepared.dataset, run.prepared.splits
         parts = [Subset(dataset.domains[dataset.index(name)], getattr(splits[name], part)) for name, part in keys]
         with torch.inference_mode():
-            scores = score_subsets({"raw": predict}, parts, run.device, len(dataset.classes))["raw"]
+            scores = score_subsets({"raw": lambda: predict}, parts, run.device, len(dataset.classes))["raw"]
         by_domain: DomainScores = {name: {} for name, _ in keys}
         for (name, part), score in zip(keys, scores, strict=True):
             by_domain[name][part] = score
@@ -285,6 +286,8 @@ def _choose_weights(records: Sequence[RunRecord], weights: evaluations.Model | N
 
 def _check_alike(records: Sequence[RunRecord], kind: Combination) -> None:
     """Raise an error for runs that cannot be combined, or whose combination could not be evaluated fairly."""
+    for record in records:
+        check_alone(record.spec.algorithm)
     first = records[0].spec
     for field, advice in _EQUAL.items():
         if kind == "ensemble" and advice == _START:

@@ -159,6 +159,26 @@ def prediction(name: str, settings: Settings) -> None:
     _require(torch.equal(logits, composed), "Averaging and export keep g and h alone: put what is missing into them.")
 
 
+def test_time(name: str, settings: Settings) -> None:
+    """`start_test` gives one finite logit per class, the same each time, and leaves the algorithm as it is."""
+    algorithm = toy_algorithm(name, **settings)
+    if not algorithm.adapts_at_test:
+        _require(type(algorithm).start_test is Algorithm.start_test, "Declare `adapts_at_test = True`.")
+        return
+    _require("test_batch_size" in algorithm.Config.names(), "Declare the setting `test_batch_size`.")
+    run_steps(algorithm, toy_batches(b=B), 0, 1)
+    algorithm.eval()
+    before, attributes = get_tensors(algorithm), _get_plain_attributes(algorithm)
+    with torch.inference_mode():
+        first, again = ([predict(x) for x, _ in toy_batches(b=B)] for predict in (algorithm.start_test() for _ in "12"))
+    for logits, same in zip(first, again):
+        _require(logits.shape == (B, CLASSES), f"Expected shape {(B, CLASSES)}. Found {tuple(logits.shape)}.")
+        _require(bool(logits.isfinite().all()), "A logit is not finite.")
+        _require(torch.equal(logits, same), "A second test differs: keep what adapts in the function that is returned.")
+    require_same_tensors(before, get_tensors(algorithm))
+    _require(attributes == _get_plain_attributes(algorithm), "An attribute has changed: adapt a copy.")
+
+
 def order_of_domains(name: str, settings: Settings) -> None:
     """Domains in reverse order give metrics of the same names, finite."""
     straight = run_steps(toy_algorithm(name, **settings), toy_batches(b=B), 0, 2)
@@ -185,9 +205,9 @@ def number_of_domains(name: str, settings: Settings) -> None:
 
 
 def arrays(name: str, settings: Settings) -> None:
-    """Features and signals train, or are refused where `needs_stages` says so."""
+    """Features and signals train, or are refused where `needs_stages` or `needs_norms` says so."""
     for shape in ((6,), (2, 32)):
-        if get(name).needs_stages:
+        if get(name).needs_stages or (get(name).needs_norms and shape == (6,)):  # a network without such layers
             hint = "Call `networks.stages.stages(featurizer)` in `__init__`, or leave `needs_stages` out."
             _require_refusal(partial(toy_algorithm, name, shape=shape, **settings), hint)
         else:
@@ -252,6 +272,7 @@ OF_TRAINING = (
     state,
     resume,
     prediction,
+    test_time,
     order_of_domains,
     missing_class,
     number_of_domains,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -20,19 +20,20 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms import Algorithm
+from fgmix.algorithms._base import Predict
 from fgmix.data import Domain
 from fgmix.data.dataset import Indices
 from fgmix.data.loading import HostBatch, deliver
 from fgmix.records.evaluations import Model, Score
 from fgmix.records.metrics import Floats, rates
 from fgmix.records.protocols import PROTOCOLS
-from fgmix.seeding import torch_generator
+from fgmix.seeding import numpy_generator, torch_generator
 from fgmix.training.devices import autocast
 from fgmix.training.prepare import PreparedRun
 
 BATCH = 256  # samples per forward pass
 MOST_LOGITS = 10_000_000  # values kept of a subset for its AUROC, 40 MB
-Predict = Callable[[Tensor], Tensor]
+Start = Callable[[], Predict]  # makes what predicts the batches of one subset
 M = TypeVar("M", bound=str)  # names of models
 
 
@@ -55,23 +56,25 @@ class Subset:
     indices: Indices
     draws: tuple[object, ...] | None = None  # seed of the augmentation that DomainBed applies to source domains
     outputs: bool = False  # whether to keep the models' predictions for each sample
+    batch_size: int = field(default_factory=lambda: BATCH)
 
     def prepare(self, start: int) -> HostBatch:
         """Prepare the batch that begins at `start` on the host."""
         generator = None if self.draws is None else torch_generator("evaluate", *self.draws, start)
-        return HostBatch.of(self.domain, self.indices[start : start + BATCH], generator)
+        return HostBatch.of(self.domain, self.indices[start : start + self.batch_size], generator)
 
 
 # A run
 
 
 def score_run(
-    run: PreparedRun, algorithm: Algorithm, models: Mapping[Model, Predict], step: int
+    run: PreparedRun, algorithm: Algorithm, models: Mapping[Model, Start], step: int
 ) -> dict[Model, DomainScores]:
     """Score each model on all parts of domains that the run evaluates, in one pass over the data.
 
     The algorithm of the models is in evaluation mode meanwhile. The number of steps that were trained seeds the draws
-    of protocols that augment validation images.
+    of protocols that augment validation images. A method that adapts at test time gets the samples of a part in an
+    order of their own, which does not depend on the run: folders list them class by class.
     """
     augmented_validation = PROTOCOLS[run.spec.protocol].augmented_validation
     subsets: dict[tuple[str, str], Subset] = {}
@@ -80,7 +83,11 @@ def score_run(
         for part in ("holdout",) if is_source and not run.spec.evaluate_train else ("train", "holdout"):
             draws = (run.spec.seed, name, part, step) if is_source and augmented_validation else None
             reported = not is_source and part == "train"  # which no selection rule uses
-            subsets[name, part] = Subset(domain, getattr(run.splits[name], part), draws, outputs=reported)
+            indices: Indices = getattr(run.splits[name], part)
+            if algorithm.adapts_at_test:
+                indices = numpy_generator("test order", name, part).permutation(indices)
+            size = getattr(algorithm.config, "test_batch_size", BATCH)
+            subsets[name, part] = Subset(domain, indices, draws, reported, size)
     device = next(algorithm.parameters()).device
     with evaluation_mode(algorithm), autocast(run.spec.precision, device):
         scores = score_subsets(models, list(subsets.values()), device, len(run.dataset.classes))
@@ -95,21 +102,24 @@ def score_run(
 
 
 def score_subsets(
-    models: Mapping[M, Predict], subsets: Sequence[Subset], device: torch.device, classes: int
+    models: Mapping[M, Start], subsets: Sequence[Subset], device: torch.device, classes: int
 ) -> dict[M, list[Score]]:
-    """Score every model, a function from inputs to logits, on every subset.
+    """Score every model on every subset, for which it makes a function from inputs to logits.
 
     Each batch is prepared in advance, once for all models. Sums stay on the device until the end: fetching them batch
     by batch would make it wait.
     """
-    batches = [(p, start) for p, subset in enumerate(subsets) for start in range(0, len(subset.indices), BATCH)]
+    batches = [(p, start) for p, each in enumerate(subsets) for start in range(0, len(each.indices), each.batch_size)]
     dtype = torch.float32 if device.type == "mps" else torch.float64  # mps has no doubles
     losses = torch.zeros(len(models), len(subsets), dtype=dtype, device=device)
     hits, predicted = torch.zeros(2, len(models), len(subsets), classes, dtype=dtype, device=device)
     kept: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
     ready = deliver(lambda batch: [subsets[batch[0]].prepare(batch[1])], batches, device=device)
+    functions: list[Predict] = []
     for (p, start), [(x, y)] in zip(batches, ready):
-        for m, predict in enumerate(models.values()):
+        if start == 0:
+            functions = [begin() for begin in models.values()]
+        for m, predict in enumerate(functions):
             logits = predict(x).float()
             guesses = logits.argmax(1)
             losses[m, p] += cross_entropy(logits, y, reduction="sum")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
@@ -45,7 +46,7 @@ from fgmix.training.devices import (
 )
 from fgmix.training.evaluate import (
     DomainScores,
-    Predict,
+    Start,
     bind_weights,
     score_run,
 )
@@ -328,18 +329,20 @@ class _Loop:
         return True
 
     def _score_models(self) -> dict[Model, DomainScores]:
-        """Score the raw and the averaged model, where the average allows it in one pass over the data."""
-        averaged = self.average
-        models: dict[Model, Predict] = {"raw": self.algorithm.predict}
-        if averaged and not averaged.follows_losses:
-            models[self.models[-1]] = bind_weights(self.algorithm, averaged.average())
+        """Score the raw and the averaged model, in one pass over the data unless the average waits for the raw losses
+        or the method adapts, which needs the averaged weights in place."""
+        averaged, start = self.average, self.algorithm.start_test
+        together = averaged is not None and not (averaged.follows_losses or self.algorithm.adapts_at_test)
+        models: dict[Model, Start] = {"raw": start}
+        if averaged and together:
+            models[self.models[-1]] = partial(bind_weights, self.algorithm, averaged.average())
         with self.stop.at_once():
             scores = score_run(self.run, self.algorithm, models, self.state.step)
-        if averaged is None or not averaged.follows_losses:
+        if averaged is None or together:
             return scores
         averaged.add_loss(fmean(scores["raw"][name]["holdout"].loss for name in self.run.sources))
-        models = {self.models[-1]: bind_weights(self.algorithm, averaged.average())}
-        return scores | score_run(self.run, self.algorithm, models, self.state.step)
+        with averaged.applied_to(self.algorithm):
+            return scores | score_run(self.run, self.algorithm, {self.models[-1]: start}, self.state.step)
 
     def finish(self, diverged_at: int | None) -> RunRecord:
         """Save the last weights, write the record and remove the checkpoints."""
