@@ -86,7 +86,7 @@ def on_meta(algorithm: Algorithm, batches: Batches) -> tuple[Algorithm, Batches]
 @pytest.mark.parametrize(("name", "case"), [case for case in cases() if case[0] not in WAITING])
 def test_a_step_does_not_wait_for_the_device(name: str, case: str) -> None:
     # An MLP where the method does not look into the network: the step is the same, and layers take most of the time.
-    shape = SHAPE if get(name).needs_stages or name in INSIDE else (6,)
+    shape = SHAPE if get(name).needs_stages or get(name).needs_norms or name in INSIDE else (6,)
     toy = toy_algorithm(name, shape=shape, **settings_of(name, case))
     algorithm, batches = on_meta(toy, toy_batches(b=4, shape=shape))
     with NoWaiting():

@@ -212,7 +212,7 @@ def test_a_sound_method_passes_everything(capsys: pytest.CaptureFixture[str]) ->
         (ReturnsAVector, "training", "scalar tensor as 'risks'"),
         (PredictsOtherwise, "prediction", "Averaging and export keep g and h alone"),
         (NeedsTwoDomains, "number_of_domains", "`min_domains` says so. IndexError"),
-        (NeedsStages, "arrays", "`needs_stages` says so. UserError: "),
+        (NeedsStages, "arrays", "`needs_norms` says so. UserError: "),
         (NeedsNoStages, "arrays", "Expected a UserError"),
         (NeedsEveryClass, "missing_class", "should be finite"),
         (NeedsFloat32, "bfloat16", "RuntimeError: dot"),

@@ -94,9 +94,10 @@ def compositions() -> list[str]:
 
 
 def can_wrap(wrapper: type[Algorithm], inner: type[Algorithm]) -> bool:
-    """Say whether a wrapper has an effect on a method and leaves it its own: one of each replaces update and test."""
-    replaces_update = wrapper.update is not Algorithm.update
-    return (inner.wrappable or not replaces_update) and not (wrapper.adapts_at_test and inner.adapts_at_test)
+    """Say whether a method leaves a wrapper what it replaces: the update, or the prediction, which must be plain."""
+    if wrapper.adapts_at_test:
+        return not (inner.adapts_at_test or inner.needs_task)  # a task may bring another classifier
+    return inner.wrappable
 
 
 def get(name: str) -> type[Algorithm]:
@@ -131,7 +132,7 @@ def _compose(wrapper_name: str, inner_name: str) -> type[Algorithm]:
     if not can_wrap(wrapper, inner):
         expected, own = "whose update is one objective", "an update"
         if wrapper.adapts_at_test:
-            expected, own = "that does not adapt at test time", "a prediction"
+            expected, own = "that predicts by its classifier alone", "a prediction"
         raise UserError(
             f"Expected a method {expected}, such as erm or coral, for {wrapper.label} to be wrapped around. Found "
             f"'{wrapper_name}+{inner_name}', where {inner.label} has {own} of its own. Use another method, or drop the "
