@@ -25,11 +25,13 @@ from copying import replace
 from fgmix import RunRecord, RunSpec, data, networks, train
 from fgmix.cli import app
 from fgmix.deploy import estimator
+from fgmix.networks._torchvision import ensure_torchvision
 from fgmix.sweeps import launchers
 from sweeps.toys import Here
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+EXTRAS = {"docs/guides/fine-tune-transformers.md": "peft"}  # packages that pages need
 LANGUAGES = {"python", "sh", "text", "toml"}  # text: output, or a format
 
 
@@ -79,6 +81,9 @@ def test_commands_within_a_sentence_exist_with_their_flags(page: Path) -> None:
 @pytest.mark.usefixtures("few_digits")
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the page, in one namespace, with what the page assumes to exist."""
+    if package := EXTRAS.get(page_id(page)):
+        ensure_torchvision()  # which peft's imports need
+        pytest.importorskip(package)
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
