@@ -104,7 +104,6 @@ def fit(
         )
     if options.get("keep") == "none":
         raise UserError("`fit` reads the weights of its runs. Found `keep` none. Use best or all.")
-    check_alone(algorithm)
     out = check_path("out", out)
     if not isinstance(terms, Terms | None):
         raise bad_value("terms", "a Terms or None", terms)
@@ -114,6 +113,7 @@ def fit(
     terms = terms or Terms(**own)
     name = data.name if isinstance(data, DomainDataset) else data
     said = to_spec({**options, "dataset": name, "algorithm": algorithm or PROBE}, RunSpec)
+    check_alone(said.algorithm)
     dataset = data if isinstance(data, DomainDataset) else load_dataset(said, progress=progress)
     if algorithm is None:
         _check_choice(said, estimated)
