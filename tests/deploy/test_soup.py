@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import tiny_clip
 from copying import replace
 from deploy.made import vectors
 from fgmix import fit, load_model
@@ -290,3 +291,56 @@ def test_runs_of_a_sweep_are_chosen_by_method_domain_and_trial(tmp_path: Path) -
     assert soup([tmp_path], tmp_path / "eoa", kind="ensemble", **where).info.composition.members == 2
     with pytest.raises(UserError, match=r"two finished runs with trial_seed 1 that did not diverge\. Found 1"):
         soup([tmp_path], tmp_path / "soup", trial_seed=1, **WHERE)
+
+
+def test_an_interpolation_of_two_runs(runs: list[RunRecord], tmp_path: Path) -> None:
+    model = soup(folders(runs[:2]), tmp_path / "soup", alpha=0.25, weights="raw", **WHERE)
+    first, second = (network.state_dict() for network in members(runs[:2], "raw"))
+    for name, value in model.network.state_dict().items():
+        if name.startswith(("feat", "classifier")):
+            np.testing.assert_allclose(value.numpy(), 0.75 * first[name] + 0.25 * second[name], rtol=1e-5, atol=1e-7)
+    assert model.info.composition.title == "interpolation, α = 0.25"
+    assert read_record(tmp_path / "soup").spec.arm == "interpolation, α = 0.25"
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"alpha": 2.0}, "from 0 to 1"),
+        ({"alpha": 0.5, "kind": "greedy"}, "greedy"),
+        ({"kind": "interpolation"}, "alpha"),
+    ],
+)
+def test_bad_interpolations(runs: list[RunRecord], tmp_path: Path, options: dict[str, object], found: str) -> None:
+    with pytest.raises(UserError, match=found):
+        soup(folders(runs[:2]), tmp_path / "soup", **options, **WHERE)
+
+
+def test_one_run_without_texts_and_three_runs_are_not_interpolated(runs: list[RunRecord], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--head text"):
+        soup(folders(runs[:1]), tmp_path / "soup", alpha=0.5, **WHERE)
+    with pytest.raises(UserError, match="one or two"):
+        soup(folders(runs), tmp_path / "soup", alpha=0.5, **WHERE)
+
+
+@pytest.mark.parametrize("head", ["text", "text-frozen"])
+def test_wise_ft_starts_at_the_zero_shot_model(
+    clip_name: str, head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FGMIX_CACHE", str(tmp_path / "cache"))
+    images = tiny_clip.make_images(tmp_path / "images")
+    options = {"backbone": clip_name, "steps": 2, "batch_size": 3, "averaging": "none", "seed": 3}
+    spec = RunSpec(
+        dataset=str(images), algorithm="erm", test_domains="art", head=head, settings={"lr": 1e-2}, **options
+    )
+    tuned = train(spec, tmp_path / "runs", progress=False)
+    zero_shot = train(replace(spec, algorithm="clip_zeroshot", settings={}), tmp_path / "runs", progress=False)
+    for alpha, expected in ((0.0, zero_shot), (1.0, tuned)):
+        out = tmp_path / f"{alpha}"
+        model = soup([tuned.folder], out, alpha=alpha, device="cpu", progress=False)
+        end = read_record(out).evaluations[0]
+        assert end.accuracy["raw"]["art"] == expected.selected().accuracy["raw"]["art"]
+        assert end.loss["raw"]["art"]["train"] == pytest.approx(
+            expected.selected().loss["raw"]["art"]["train"], rel=1e-4
+        )
+        assert model.info.composition.title == f"WiSE-FT, α = {alpha:g}"

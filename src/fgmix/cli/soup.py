@@ -27,6 +27,14 @@ def soup(
         str,
         typer.Option(help="uniform or greedy (mean of weights), or ensemble (mean of logits)", rich_help_panel=MODEL),
     ] = "uniform",
+    alpha: Annotated[
+        float | None,
+        typer.Option(
+            help="interpolate: share of the second of two runs, or of a run against its initial weights (WiSE-FT)",
+            rich_help_panel=MODEL,
+            hidden=True,
+        ),
+    ] = None,
     weights: Annotated[
         str | None,
         typer.Option(
@@ -56,6 +64,7 @@ def soup(
         runs,
         out,
         kind=how,  # type: ignore[arg-type]  # checked there
+        alpha=alpha,
         weights=weights,  # type: ignore[arg-type]
         algorithm=algorithm,
         test_domains=test_domain or (),

@@ -4,10 +4,12 @@
     greedy      runs in the order of their validation accuracy (or other metric); each is added if that of the mean does
                 not fall
     ensemble    o(x) = mean of h_i(g_i(x))
+    interpolation    θ = (1 − α) θ_0 + α θ_1, from the initial weights of a run to its own, or from a run to another
 
 Ramé et al., "Diverse Weight Averaging for Out-of-Distribution Generalization" (DiWA), 2022,
 https://arxiv.org/abs/2205.09739; Wortsman et al., "Model Soups", 2022, https://arxiv.org/abs/2203.05482; Arpit et al.,
-"Ensemble of Averages" (EoA), 2022, https://arxiv.org/abs/2110.10832, whose members are averaged models.
+"Ensemble of Averages" (EoA), 2022, https://arxiv.org/abs/2110.10832, whose members are averaged models; Wortsman et
+al., "Robust Fine-Tuning of Zero-Shot Models" (WiSE-FT), 2022, https://arxiv.org/abs/2109.01903, an interpolation.
 
 Weights can be averaged only if the runs started from the same initial weights; logits need only the same network.
 """
@@ -32,7 +34,8 @@ from fgmix.deploy.card import CARD, write_card
 from fgmix.deploy.fit import check_own_files, lock_folder
 from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Ensemble, check_alone
-from fgmix.errors import UserError, unknown
+from fgmix.errors import UserError, bad_value, unknown
+from fgmix.networks.text import TEXT_HEADS
 from fgmix.progress import track
 from fgmix.records import evaluations
 from fgmix.records.files import check_path
@@ -65,6 +68,7 @@ def soup(
     out: str | Path,
     *,
     kind: Combination = "uniform",
+    alpha: float | None = None,
     weights: evaluations.Model | None = None,
     algorithm: str | None = None,
     test_domains: Sequence[str] = (),
@@ -79,7 +83,8 @@ def soup(
     Args:
         runs: folders of runs, or folders that contain them.
         out: the model's folder, new or empty; also contains a record, for `fgmix report`.
-        kind: "uniform" or "greedy", which average weights, or "ensemble".
+        kind: "uniform" or "greedy", which average weights, "ensemble", or "interpolation".
+        alpha: share α of the second end of an interpolation, between 0 and 1; implies this kind.
         weights: "raw", "swa" or "swad"; None for the average if all runs have one, else raw.
         algorithm: only runs of this method; None for all.
         test_domains: only runs that hold out exactly these domains; all runs if empty.
@@ -89,12 +94,13 @@ def soup(
         device: as in `fgmix.train`.
         progress: show a bar.
     """
-    if kind not in get_args(Combination):
-        raise unknown("kind of soup", str(kind), get_args(Combination))
+    kind = _check_kind(kind, alpha)
     out = check_path("out", out)
     _check_out(out)
     wanted = {"algorithm": algorithm, "test_domains": tuple(test_domains) or None, "trial_seed": trial_seed}
-    records = find_runs(runs, **{name: value for name, value in wanted.items() if value is not None})
+    least, most = (1, 2) if kind == "interpolation" else (2, None)
+    given = {name: value for name, value in wanted.items() if value is not None}
+    records = find_runs(runs, least, most, **given)
     chosen = _choose_weights(records, weights)
     _check_alike(records, kind)
     first = open_run(_folder_of(records[0]), dataset=dataset, data_root=data_root, device=device, progress=progress)
@@ -104,20 +110,25 @@ def soup(
         if kind == "ensemble":
             used = list(combined.records)
             networks = [combined.build(name) for name in track(used, "ensemble", show=progress)]
+        elif alpha is not None:
+            used, networks = list(combined.records), [_interpolate(combined, alpha)]
         else:
             used, network = _average(combined, kind, progress)
             networks = [network]
-        model, record = _describe(combined, kind, used, networks)
+        model, record = _describe(combined, kind, used, networks, alpha)
         model.write(out)
         write_card(out, model.info)
         write_record(record, out / RECORD)  # last: its presence means complete
     return load_model(out, device)
 
 
-def find_runs(places: Sequence[str | Path], **wanted: object) -> list[RunRecord]:
+def find_runs(
+    places: Sequence[str | Path], least: int = 2, most: int | None = None, **wanted: object
+) -> list[RunRecord]:
     """Find the finished runs in these folders or directly below them, without diverged runs and models.
 
-    Two copies of a run count once. `wanted` are required values of fields of their specs.
+    Two copies of a run count once. `wanted` are required values of fields of their specs; `least` and `most` bound the
+    number of runs.
     """
     by_name: dict[str, RunRecord] = {}
     for place in [check_path("runs", place) for place in places]:
@@ -132,10 +143,11 @@ def find_runs(places: Sequence[str | Path], **wanted: object) -> list[RunRecord]
                 by_name.setdefault(record.spec.name, record)
     done = [record for record in by_name.values() if record.status == "done"]
     records = [r for r in done if all(getattr(r.spec, name) == value for name, value in wanted.items())]
-    if len(records) < 2:
+    if len(records) < least or (most and len(records) > most):
         of = "".join(f" with {name} {value}" for name, value in wanted.items())
+        number, hint = ("one or two", "fewer") if most else ("at least two", "more")
         raise UserError(
-            f"Expected at least two finished runs{of} that did not diverge. Found {len(records)}. Name more runs."
+            f"Expected {number} finished runs{of} that did not diverge. Found {len(records)}. Name {hint} runs."
         )
     return records
 
@@ -213,8 +225,39 @@ def _average(runs: _Runs, kind: Combination, progress: bool) -> tuple[list[str],
     return used, base
 
 
+def _check_kind(kind: Combination, alpha: float | None) -> Combination:
+    """Return the kind of a soup, which α implies."""
+    if kind not in get_args(Combination):
+        raise unknown("kind of soup", str(kind), get_args(Combination))
+    if alpha is None and kind != "interpolation":
+        return kind
+    if alpha is None or not 0 <= alpha <= 1:
+        raise bad_value("alpha", "a number from 0 to 1 for an interpolation", alpha)
+    if kind not in ("uniform", "interpolation"):
+        raise bad_value("alpha", f"left out for --how {kind}", alpha)
+    return "interpolation"
+
+
+@torch.no_grad()
+def _interpolate(runs: _Runs, alpha: float) -> Algorithm:
+    """Interpolate from the first run to the second, or from the initial weights of a single run to its own."""
+    names = list(runs.records)
+    alone = len(names) == 1
+    if alone and runs.first.record.spec.head not in TEXT_HEADS:
+        raise UserError(
+            f"Expected a run with --head text or text-frozen, whose initial weights classify. Found one with the head "
+            f"{runs.first.record.spec.head}, which starts from random weights. Name two runs to interpolate between."
+        )
+    start, network = runs.first.initial() if alone else runs.build(names[0]), runs.build(names[-1])
+    begins = get_predictor_tensors(start)
+    for key, tensor in get_predictor_tensors(network).items():
+        if tensor.is_floating_point():
+            tensor.copy_(torch.lerp(begins[key], tensor, alpha))
+    return network
+
+
 def _describe(
-    runs: _Runs, kind: Combination, used: Sequence[str], networks: Sequence[Algorithm]
+    runs: _Runs, kind: Combination, used: Sequence[str], networks: Sequence[Algorithm], alpha: float | None = None
 ) -> tuple[Model, RunRecord]:
     """Evaluate the model; return it, and its record for reports: an arm of the runs' method, with one evaluation."""
     run = runs.first
@@ -229,6 +272,7 @@ def _describe(
         unseen={name: _pool_accuracy(list(scores[name].values())) for name in run.test_domains},
         methods=methods,
         metric=runs.metric,
+        alpha=alpha,
     )
     arm = {"arm": composition.title, "hparams_seed": 0}
     spec = structs.replace(runs.records[used[0]].spec, **arm)

@@ -25,7 +25,7 @@ SCHEMA: Literal[6] = 6
 TARGET = 0.9  # accuracy of trusted predictions
 
 Dtype = Literal["uint8", "uint16", "float32", "float64"]
-Combination = Literal["uniform", "greedy", "ensemble"]
+Combination = Literal["uniform", "greedy", "ensemble", "interpolation"]
 
 # Only of means of counts: a quotient of sums may exceed 1 by its rounding.
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -231,6 +231,7 @@ class Composition(Struct, frozen=True, forbid_unknown_fields=True):
     unseen: dict[str, float]  # accuracy of the model on all samples of each domain that the runs held out
     methods: tuple[str, ...] = ()  # labels of the methods of the runs given, sorted
     metric: Metric = "accuracy"  # what the runs are selected by
+    alpha: Share | None = None  # share of the second end of an interpolation
 
     @property
     def members(self) -> int:
@@ -245,8 +246,13 @@ class Composition(Struct, frozen=True, forbid_unknown_fields=True):
         'greedy soup'
         >>> Composition("ensemble", "raw", ("a", "b"), (), {}, {}, ("CORAL", "ERM")).title
         'ensemble of CORAL and ERM'
+        >>> Composition("interpolation", "raw", ("a",), (), {}, {}, alpha=0.5).title
+        'WiSE-FT, α = 0.5'
         """
-        title = "ensemble" if self.kind == "ensemble" else f"{self.kind} soup"
+        if self.kind == "interpolation":
+            title = f"{'WiSE-FT' if len(self.runs) == 1 else 'interpolation'}, α = {self.alpha:g}"
+        else:
+            title = "ensemble" if self.kind == "ensemble" else f"{self.kind} soup"
         return f"{title} of {_join(self.methods)}" if len(self.methods) > 1 else title
 
     def describe(self) -> list[str]:
@@ -256,6 +262,8 @@ class Composition(Struct, frozen=True, forbid_unknown_fields=True):
             "uniform": f"Uniform soup: the mean of the weights of {n} runs.",
             "greedy": f"Greedy soup: the mean of the weights of {n} of {n + len(self.left_out)} runs.",
             "ensemble": f"Ensemble: the mean of the logits of {n} models, one of each run.",
+            "interpolation": f"Interpolation, {self.alpha or 0:g} of the way from the "
+            + ("initial weights of the run to its own." if n == 1 else "first run to the second."),
         }
         steps = "" if self.weights == "swad" else f" at the step that the validation {metric} of the run selects"
         selection = "All runs given were used: nothing selected among them."
@@ -319,6 +327,8 @@ def write_info(folder: Path, info: ModelInfo) -> None:
     for name in ("groups", "columns", "choice"):
         if not content[name]:
             del content[name]  # so that models of earlier versions do not change
+    if info.composition and info.composition.alpha is None:
+        del content["composition"]["alpha"]
     write_json(folder / INFO, content)
 
 
