@@ -17,22 +17,20 @@ from training.killed_run import toy_data, toy_spec
 
 
 def test_deterministic_operations_are_asked_for_within_the_block_alone() -> None:
-    with deterministic_operations(True):
+    with deterministic_operations():
         assert torch.are_deterministic_algorithms_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
-    with deterministic_operations(False):
-        assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_an_operation_without_a_deterministic_form_is_one_sentence() -> None:
     sentence = r"\(put_ does not have a deterministic.*Train without --deterministic"
-    with pytest.raises(UserError, match=sentence), deterministic_operations(True):
+    with pytest.raises(UserError, match=sentence), deterministic_operations():
         torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))  # the one operation that a CPU refuses
     assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_other_errors_pass() -> None:
-    with pytest.raises(RuntimeError, match="inside"), deterministic_operations(True):
+    with pytest.raises(RuntimeError, match="inside"), deterministic_operations():
         raise RuntimeError("inside")
 
 

@@ -231,7 +231,8 @@ def parse_settings(algorithm: str, pairs: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError("The number of steps is given with --steps, not with --set.")
     for name in pairs:
         advise_setting(algorithm, name)
-    return {**pairs, **get(algorithm).Config.parse({k: v for k, v in pairs.items() if isinstance(v, str)})}
+    texts = {name: value for name, value in pairs.items() if isinstance(value, str)}
+    return {**pairs, **(get(algorithm).Config.parse(texts) if texts else {})}
 
 
 def parse_pairs(texts: Iterable[str], option: str = "--set") -> dict[str, str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import log, prod
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ ALIGNMENT = 64  # bytes, as torch aligns its own memory
 class ImageInputs(Inputs):
     """The images of one domain."""
 
+    augmentation: ClassVar[str] = "domainbed"
+
     images: CachedImages | Sequence[Pixels]  # of the whole dataset
     rows: Indices  # of the images of this domain
     size: int  # S, the side of the square input images
@@ -57,10 +59,6 @@ class ImageInputs(Inputs):
             groups = colours.group_by_hue(colours.draw(len(images), generator))
         pixels = crop_and_resize(images, boxes, self.size, self.normalisation.interpolation)
         return HostImages(torch.from_numpy(pixels), groups, self.normalisation)
-
-    @property
-    def augmentation(self) -> str:
-        return "domainbed"
 
     def normalise(self, normalisation: Normalisation) -> ImageInputs:
         return replace(self, normalisation=normalisation)

@@ -72,9 +72,7 @@ class TransformedInputs(Inputs):
 
 
 def transform_dataset(dataset: DomainDataset, augment: str) -> DomainDataset:
-    """Transform the samples of a dataset in training; `augment` names the transform, or is empty for none."""
-    if not augment:
-        return dataset
+    """Transform the samples of a dataset in training; `augment` names the transform."""
     transform = find_transform(augment)
     domains = (replace(each, inputs=TransformedInputs(each.inputs, transform)) for each in dataset.domains)
     return replace(dataset, domains=tuple(domains))

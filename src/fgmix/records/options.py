@@ -106,7 +106,7 @@ class Option:
 
     def check(self, value: Any) -> Any:
         """Return the value in its declared type, so that 1 and 1.0 give the same spec; raise an error if it is bad."""
-        if self.accepts_names and isinstance(value, str) and re.fullmatch(r"-?\d+", value, re.ASCII):
+        if isinstance(value, str) and self.accepts_names and re.fullmatch(r"-?\d+", value, re.ASCII):
             value = int(value)  # one value, whether it is typed or given in Python
         try:
             checked = msgspec.convert(value if type(value) in self.types else self._simplify(value), self.kind)

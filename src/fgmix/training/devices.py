@@ -53,14 +53,11 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 @contextmanager
-def deterministic_operations(wanted: bool) -> Iterator[None]:
-    """If `wanted`, let torch use only deterministic operations within the block; others raise an error.
+def deterministic_operations() -> Iterator[None]:
+    """Let torch use only deterministic operations within the block; others raise an error.
 
     Not needed on a CPU; on a GPU some sums depend on the order in which its threads finish.
     """
-    if not wanted:
-        yield
-        return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by cuBLAS when it is first used
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -144,7 +145,8 @@ def train_prepared(
                 print_notes(describe_older(1, opened.algorithm, folder.path))
             return record
         algorithm = _initialise(build_algorithm(run), run, pick_device(device), progress)
-        with deterministic_operations(opened.deterministic), stop_on_signal() as stop:
+        operations = deterministic_operations() if opened.deterministic else nullcontext()
+        with operations, stop_on_signal() as stop:
             loop = _Loop(run, folder, algorithm, progress, stop, on_evaluation)
             if trunk and loop.state.step == 0:
                 loop.start_from_trunk(trunk)

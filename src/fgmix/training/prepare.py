@@ -122,11 +122,12 @@ def split_and_standardise(spec: ResolvedSpec, dataset: DomainDataset) -> Prepare
     if spec.interpolation and not spec.on_activations:
         dataset = dataset.normalise(Normalisation(spec.mean, spec.std, spec.interpolation))
     splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
-    if not spec.standardize:
-        return PreparedRun(spec, transform_dataset(dataset, spec.augment), splits)
-    sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
-    standard = fit_standardisation(((domain, splits[domain.name].train) for domain in sources), spec.tail)
-    return PreparedRun(spec, transform_dataset(standardise(dataset, standard), spec.augment), splits, standard)
+    standard = None
+    if spec.standardize:
+        sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
+        standard = fit_standardisation(((domain, splits[domain.name].train) for domain in sources), spec.tail)
+        dataset = standardise(dataset, standard)
+    return PreparedRun(spec, transform_dataset(dataset, spec.augment) if spec.augment else dataset, splits, standard)
 
 
 def rehearse(spec: RunSpec, *, progress: bool = True) -> ResolvedSpec:

@@ -299,7 +299,7 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
     frozen = rules.freeze_bn and (pretrained or bool(spec.weights))
     network: dict[str, Any] = {
         "backbone": tagged if keeps_tag else name.partition(".")[0],
-        "backbone_digest": digest_backbone(name),
+        "backbone_digest": digest_backbone(name) if registered else "",
         "pretrained": pretrained,
         "freeze_bn": (frozen if spec.freeze_bn is None else spec.freeze_bn) or spec.lora > 0,
         "weights_digest": "",  # of weights from a hub
