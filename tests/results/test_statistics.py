@@ -407,19 +407,20 @@ def test_the_baseline_may_be_an_arm_by_key_or_label() -> None:
 # Averages that share weights
 
 
-def test_averages_say_up_to_which_step_they_share_weights() -> None:
+@pytest.mark.parametrize(("start", "shared"), [(10, 20), (20, 20), (21, 0)])
+def test_averages_say_up_to_which_step_they_share_weights(start: int, shared: int) -> None:
     def record(algorithm: str, trial: int, end: float) -> RunRecord:
         values = {10: 0.4, 20: 0.5, 30: end}
         parts = {step: {"a": (value, 0.5), "b": (None, 0.5)} for step, value in values.items()}
-        return run("a", parts, swa=parts, algorithm=algorithm, trial=trial)
+        return run("a", parts, swa=parts, algorithm=algorithm, trial=trial, averaging_start=start)
 
     ends = {"erm": 0.5, "late": 0.6}
     selection = select([record(name, r, end) for name, end in ends.items() for r in range(2)], "last_evaluations")
     comparisons = [replace(c, copy_of=None) for c in compare(selection)]
-    assert {c.row.model: c.shared_steps for c in comparisons} == {"raw": 0, "swa": 20}
-    notes = [row.entries[0].note for row in comparison_table(comparisons, selection.labels).rows]
-    assert notes[0] == ""
-    assert notes[1].startswith("Same training as ERM + SWA up to step 20 or later")
+    assert {c.row.model: c.shared_steps for c in comparisons} == {"raw": 0, "swa": shared}
+    raw, swa = (row.entries[0].note for row in comparison_table(comparisons, selection.labels).rows)
+    assert raw == ""
+    assert swa.startswith(f"Same training as ERM + SWA up to step {shared} or later") if shared else swa == ""
 
 
 def test_the_spread_of_records_is_the_median_over_raw_rows() -> None:

@@ -254,13 +254,16 @@ def _find_baseline(row: Row, baselines: Sequence[Row]) -> Row:
 
 
 def _count_shared_steps(selection: Selection, comparison: Comparison, pairs: Iterable[Pair]) -> int:
-    """Return the last step up to which both runs of every pair have the same accuracies, the averaged ones included."""
+    """Return the last step up to which both runs of every pair have the same accuracies; 0 if it is not averaged."""
     shared = []
     for dataset, trial, domain in pairs:
         cells = (Cell(dataset, row, trial, domain) for row in (comparison.row, comparison.baseline))
-        both = [one.record.evaluations for one in map(selection.cells.get, cells) if isinstance(one, Selected)]
-        same = takewhile(lambda two: two[0].accuracy == two[1].accuracy, zip(*both))
-        shared.append(max((e.step for e, _ in same if comparison.row.model in e.accuracy), default=0))
+        both = [one.record for one in map(selection.cells.get, cells) if isinstance(one, Selected)]
+        first = max(record.spec.averaging_start for record in both)
+        same = takewhile(lambda two: two[0].accuracy == two[1].accuracy, zip(*(r.evaluations for r in both)))
+        shared.append(
+            max((e.step for e, _ in same if comparison.row.model in e.accuracy and e.step >= first), default=0)
+        )
         if not shared[-1]:
             return 0
     return min(shared, default=0)
