@@ -210,9 +210,9 @@ def test_our_study_comes_back_as_its_own_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arm", ["a) + SWA", "γ = 10", "(", "+ SWA"])
 def test_an_arm_of_any_name_goes_there_and_back(tmp_path: Path, arm: str) -> None:
     measured = {10: {"a": (0.5, 0.5), "b": (None, 0.5)}}
-    to_domainbed([run("a", measured), run("a", measured, swa=measured, arm=arm)], tmp_path)
-    back = [(record.spec.arm, record.models) for record in from_domainbed(tmp_path).records]
-    assert sorted(back) == [("", ("raw",)), (arm, ("raw", "swa"))]
+    to_domainbed([run("a", measured), run("a", measured, swa=measured, arm=arm, averaging_start=7)], tmp_path)
+    back = [(r.spec.arm, r.models, r.spec.averaging_start) for r in from_domainbed(tmp_path).records]
+    assert sorted(back) == [("", ("raw",), 100), (arm, ("raw", "swa"), 7)]
 
 
 def test_points_of_a_grid_stay_apart(tmp_path: Path) -> None:

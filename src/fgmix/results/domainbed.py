@@ -51,6 +51,7 @@ class _Ours(msgspec.Struct, frozen=True):
     model: Model
     label: str  # of the algorithm
     domains: tuple[str, ...]  # in the order of their numbers
+    averaging_start: int = 0  # 0 in folders of earlier versions
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,7 @@ def _to_record(run: Path, lines: list[_Line]) -> RunRecord:
         "hparams_seed": args["hparams_seed"],
         "protocol": "domainbed-2020",
         "averaging": "none",
+        "averaging_start": ours.averaging_start if ours else 0,
         "backbone": _MAKER,
         "pretrained": True,
         "freeze_bn": True,
@@ -256,7 +258,7 @@ def _write_run(record: RunRecord, model: Model, folder: Path, variant: str) -> P
     spec, names = record.spec, _order_domains(record)
     row = record_row(record)
     arm = ", ".join(filter(None, (row.arm, row.origin, variant)))
-    ours = _Ours(spec.name, spec.algorithm, arm, model, record.label, names)
+    ours = _Ours(spec.name, spec.algorithm, arm, model, record.label, names, spec.averaging_start)
     args = {
         "dataset": to_domainbed_dataset(record.dataset),
         "algorithm": label_model(label_arm(record.domainbed_name or record.label, arm), model),
