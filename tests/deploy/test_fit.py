@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from fgmix.deploy.export import export_model
 from fgmix.errors import UserError
 from fgmix.records.files import write_json
 from fgmix.records.model import INFO, Terms, TrustLevel
+from fgmix.training import loop
 from fgmix.training.open_run import open_run
 
 
@@ -442,3 +446,32 @@ def test_any_changed_byte_of_a_model_is_found(folder: Path, tmp_path: Path) -> N
         path.write_bytes(data[:where] if rng.random() < 0.3 else data)
         with pytest.raises(UserError, match=path.name):
             load_model(tmp_path)
+
+
+# Other code of the method
+
+
+def test_runs_of_other_code_are_noted_or_refused_unless_accepted(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder, out := tmp_path / "model")
+    for module in (sys.modules[fit.__module__], loop):
+        monkeypatch.setattr(module, "describe_code", lambda _: "edited")
+    vector_model(out)
+    assert "note: 1 finished run is of older code of erm" in capsys.readouterr().err
+    vector_model(out, accept_code=True)
+    assert "note" not in capsys.readouterr().err
+    (out / INFO).unlink()  # made again from its runs, each of older code
+    vector_model(out)
+    assert capsys.readouterr().err.count("note: 1 finished run is of older code") == 4
+
+
+def test_a_checkpoint_of_other_code_is_refused_unless_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Loop, "finish", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            vector_model(tmp_path, estimated=False)
+    monkeypatch.setattr(loop, "describe_code", lambda _: "edited")
+    with pytest.raises(UserError, match="--accept-code"):
+        vector_model(tmp_path, estimated=False)
+    assert vector_model(tmp_path, estimated=False, accept_code=True).info.classes == ("a", "b", "c")

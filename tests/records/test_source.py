@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import linecache
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -33,7 +35,7 @@ Load = Callable[..., str]
 def forget() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_plug_in"]:
         del sys.modules[name]
-    for cached in (source.keep_source, source._parse, source._examine, describe_code):
+    for cached in (source.keep_source, source._parse, source._examine, _registry._describe_class):
         cached.cache_clear()
 
 
@@ -111,6 +113,25 @@ def test_a_module_counts_for_the_methods_that_are_built_from_it(
     assert {name for name in names if after[name] != before[name]} == moved
 
 
-def test_a_method_without_source_has_no_digest() -> None:
-    typed = type("Typed", (Algorithm,), {"__module__": "no_such_module"})
-    assert source.digest_source(typed, Algorithm) == ""
+def define_in_a_cell(text: str, number: int, monkeypatch: pytest.MonkeyPatch) -> type:
+    """Execute a cell as IPython does: its module has no file, and linecache keeps the text."""
+    notebook = ModuleType("notebook")
+    monkeypatch.setitem(sys.modules, "notebook", notebook)
+    cell = f"<ipython-input-{number}>"
+    monkeypatch.setitem(linecache.cache, cell, (len(text), None, text.splitlines(keepends=True), cell))
+    exec(compile(text, cell, "exec"), vars(notebook))
+    return notebook.Mine
+
+
+def test_a_method_in_a_notebook_has_a_digest_of_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = MINE.replace("from .parts import weight", PARTS)
+    first, *others = (
+        source.digest_source(define_in_a_cell(text, number, monkeypatch), Algorithm)
+        for number, text in enumerate(
+            [mine, mine.replace("# (k,)", "# by domain"), mine.replace("2.0", "3.0"), mine.replace("weight() *", "")]
+        )
+    )
+    assert len(first) == 12
+    assert [other == first for other in others] == [True, False, False]
+    monkeypatch.setattr(linecache, "getlines", lambda *_: [])  # a shell, which keeps no text
+    assert source.digest_source(define_in_a_cell(mine, 9, monkeypatch), Algorithm) == ""

@@ -163,13 +163,17 @@ def _load_plug_ins() -> dict[str, str]:
     return load_group(GROUP, lambda name, cls: register(name)(cls))
 
 
-@cache
 def describe_code(name: str) -> str:
     """Describe the code of a method: a digest of its source, and the package and version, or the file, of a plug-in.
 
-    Empty if its source cannot be read, as for a method that is defined in a notebook.
+    Empty if its source cannot be read.
     """
-    digest, origin = digest_source(get(name), Algorithm), name_origin(GROUP, name.split("+"), get(name).__module__)
+    return _describe_class(name, get(name))
+
+
+@cache  # by class: a cell of a notebook may define the method again
+def _describe_class(name: str, cls: type[Algorithm]) -> str:
+    digest, origin = digest_source(cls, Algorithm), name_origin(GROUP, name.split("+"), cls.__module__)
     return f"{digest} {origin}".strip() if digest else ""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import Device, Flags, Quiet, Set, flags, forbid, parse_pairs, parse_settings
+from fgmix.cli.options import AcceptCode, Device, Flags, Quiet, Set, flags, forbid, parse_pairs, parse_settings
 from fgmix.records.model import Terms
 from fgmix.records.schema import RunSpec
 from fgmix.terminal import print_lines, print_phase
@@ -44,6 +44,7 @@ def fit(
     estimate: Annotated[bool, typer.Option(help="hold out every domain once to estimate unseen accuracy")] = True,
     device: Device = "auto",
     quiet: Quiet = False,
+    accept_code: AcceptCode = False,
 ) -> None:
     """Train a model, and estimate its accuracy on an unseen domain.
 
@@ -67,5 +68,6 @@ def fit(
         forbid(context, ("set_",), "without --algorithm")
         options |= {"budget": budget, "recipes": recipes.split(",") if recipes else None}
     how: dict[str, Any] = {"estimated": estimate, "terms": Terms(**terms), "device": device, "progress": not quiet}
+    how["accept_code"] = accept_code
     model = fit_model(data, out, algorithm=algorithm, settings=settings, **how, **options)
     print_lines([*summarize_model(model.info), f"Card: {out / CARD}"])

@@ -88,6 +88,7 @@ class Workbench:
         out: the model's folder.
         device: as in `fit`.
         progress: show progress bars.
+        accept_code: as in `fit`.
     """
 
     spec: RunSpec
@@ -95,6 +96,7 @@ class Workbench:
     out: Path
     device: str
     progress: bool = True
+    accept_code: bool = False
 
     @cached_property
     def features(self) -> DomainDataset:
@@ -202,9 +204,8 @@ class Candidate:
             fitted = Fitted(classifier).eval()
             scores = [score(run, fitted, (name,), PARTS[1:]) for name in run.sources]
             return fitted, fmean(each.accuracy for each in scores), fmean(each.value(self.metric) for each in scores)
-        opened = train_and_open(
-            run, self.bench.out / RUNS, self.bench.dataset, device=self.bench.device, progress=False
-        )
+        how: dict[str, Any] = {"device": self.bench.device, "accept_code": self.bench.accept_code}
+        opened = train_and_open(run, self.bench.out / RUNS, self.bench.dataset, progress=False, **how)
         if opened.record.status == "diverged":
             raise UserError(f"The run {opened.folder} diverged at step {opened.record.diverged_at}.")
         return opened.algorithm(*select_weights(opened.record)), *measure_in_domain(opened)

@@ -9,8 +9,9 @@ Without a method, several recipes are tried and the best is chosen (`choose`, `b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,12 @@ from fgmix.records.locks import hold_lock
 from fgmix.records.model import INFO, Estimate, Terms, read_info
 from fgmix.records.options import options_of
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_spec
+from fgmix.records.store import RunFolder, describe_older, is_other_code
 from fgmix.terminal import print_notes
 from fgmix.training.open_run import OpenedRun, train_and_open
 from fgmix.training.prepare import (
     PreparedRun,
+    describe_code,
     load_dataset,
     new_algorithm,
     prepare_data,
@@ -69,6 +72,7 @@ def fit(
     terms: Terms | None = None,
     device: str = "auto",
     progress: bool = True,
+    accept_code: bool = False,
     **options: Any,
 ) -> Model:
     """Train a model on all domains, as `fgmix fit` does; if interrupted, the same call resumes.
@@ -85,6 +89,7 @@ def fit(
             (`min_confidence`, `target_accuracy`, `licence`, `intended_use`).
         device: as in `fgmix.train`.
         progress: show progress bars.
+        accept_code: use runs of other code of the method, as in `fgmix.train`.
         options: options of a run, such as steps, backbone or settings (`fgmix.RunSpec`), and fields of `terms`.
 
     Example:
@@ -117,47 +122,43 @@ def fit(
     dataset = data if isinstance(data, DomainDataset) else load_dataset(said, progress=progress)
     if algorithm is None:
         _check_choice(said, estimated)
-        return _fit_best(said, dataset, out, recipes, budget, terms, device, progress)
+        bench = Workbench(said, dataset, out, device, progress, accept_code)
+        return _fit_best(bench, recipes, budget, terms)
     spec = scale_steps(said, dataset)
     resolved = resolve(spec, dataset)
     _check_data(resolved, dataset, estimated)
     with _claim(out, resolved.name, resolved.data, estimated, terms) as is_done:
         if is_done:
+            if not accept_code:
+                _note_older(RunFolder(out / RUNS / resolved.name), resolved)
             return _load_again(out, device)
         notes = [*note_steps(said, spec), *list_notes(spec, resolved)]
         held_out = [(name,) for name in dataset.domain_names] if estimated else []
         specs = [resolve(structs.replace(spec, test_domains=names), dataset) for names in held_out]
-        model = _train([*specs, resolved], dataset, out / RUNS, terms, notes, device, progress)
+        how: dict[str, Any] = {"device": device, "accept_code": accept_code}
+        model = _train([*specs, resolved], dataset, out / RUNS, terms, notes, progress, how)
         model = add_familiar(model, dataset).write(out)
         write_card(out, model.info)
     return model
 
 
-def _fit_best(
-    said: RunSpec,
-    dataset: DomainDataset,
-    out: Path,
-    names: Sequence[str] | None,
-    budget: str | float,
-    terms: Terms,
-    device: str,
-    progress: bool,
-) -> Model:
-    """Make the model of the best recipe, within a budget of time."""
+def _fit_best(asked: Workbench, names: Sequence[str] | None, budget: str | float, terms: Terms) -> Model:
+    """Make the model of the best recipe, within a budget of time; `asked` has the options as they were given."""
+    dataset, out = asked.dataset, asked.out
     seconds = parse_duration(budget) if isinstance(budget, str) else budget
     if not seconds > 0:
         raise bad_value("budget", "a positive duration", budget)
     recipes = list_recipes(names)
-    spec, notes = choose_network(said, dataset)
+    spec, notes = choose_network(asked.spec, dataset)
     resolved = resolve(spec, dataset)
     _check_data(resolved, dataset, estimated=True)
     request = name_request(spec, dataset, recipes, seconds)
     with _claim(out, request, resolved.data, True, terms) as is_done:
         if is_done:
-            return _load_again(out, device)
-        if progress:
-            print_notes(*notes, *advise(resolved, dataset, device))
-        model = make_best(Workbench(spec, dataset, out, device, progress), recipes, seconds, terms, notes)
+            return _load_again(out, asked.device)
+        if asked.progress:
+            print_notes(*notes, *advise(resolved, dataset, asked.device))
+        model = make_best(replace(asked, spec=spec), recipes, seconds, terms, notes)
         model = add_familiar(model, dataset).write(out)
         write_card(out, model.info)
     return model
@@ -195,17 +196,21 @@ def _train(
     folder: Path,
     terms: Terms,
     notes: Sequence[str],
-    device: str,
     progress: bool,
+    how: Mapping[str, Any],
 ) -> Model:
-    """Make the model from the runs in `folder`, of which the last gives it: finished ones are read, others trained."""
+    """Make the model from the runs in `folder`, of which the last gives it: finished ones are read, others trained.
+
+    `how` are arguments of `train_and_open`.
+    """
+    device = how["device"]
     # All are prepared before the first one trains: they share the features of a frozen backbone.
     prepared = [prepare_data(spec, dataset, device=device, progress=progress) for spec in specs]
     if progress:
         announce(specs, dataset, folder, device, notes)
     spec = specs[-1]
     with Progress("fit", len(specs) * spec.steps, "steps", show=progress) as bar:
-        *runs, run = [_train_run(each, folder, dataset, device, bar) for each in prepared]
+        *runs, run = [_train_run(each, folder, dataset, bar, how) for each in prepared]
         bar.say("predicting the domains that were held out" if runs else "measuring what is familiar")
         noise = compute_noise_features(spec, NOISE, run.device) if runs and spec.on_activations else None
         held_out = [hold_out(each, noise) for each in runs]
@@ -262,10 +267,18 @@ def _check_same(out: Path, request: str, data: str, estimated: bool, terms: Term
         )
 
 
-def _train_run(run: PreparedRun, folder: Path, dataset: DomainDataset, device: str, bar: Progress) -> OpenedRun:
+def _note_older(run: RunFolder, spec: ResolvedSpec) -> None:
+    """Print a note on a finished model whose method was edited since; its run may be deleted."""
+    if is_other_code(run.read_code(), describe_code(spec)):
+        print_notes(describe_older(1, spec.algorithm, run.path))
+
+
+def _train_run(
+    run: PreparedRun, folder: Path, dataset: DomainDataset, bar: Progress, how: Mapping[str, Any]
+) -> OpenedRun:
     """Train or read a run; the bar counts its steps in both cases."""
     before = bar.done
-    opened = train_and_open(run, folder, dataset, device=device, progress=bar)
+    opened = train_and_open(run, folder, dataset, progress=bar, **how)
     if opened.record.status == "diverged":
         raise UserError(
             f"The run {opened.folder} diverged at step {opened.record.diverged_at}: its loss was not finite. "

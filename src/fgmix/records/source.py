@@ -1,8 +1,8 @@
 """The digest of a source: runs of an edited method are runs of another method.
 
 It covers the modules in which a method and its bases are defined, and what they import from the rooms below and, for
-a plug-in, from its own package; of a dataset or a backbone of a plug-in, its own package alone. Comments, docstrings
-and layout do not count.
+a plug-in, from its own package; of a dataset or a backbone of a plug-in, its own package alone. Of a method in a
+notebook it covers its functions. Comments, docstrings and layout do not count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib.util import resolve_name
+from inspect import getsource, isfunction
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 from fgmix.records.digests import digest_of
@@ -22,8 +24,35 @@ _LENGTH = 12  # hex digits of a digest
 
 
 def digest_source(cls: type, base: type) -> str:
-    """Compute the digest of a class with its bases up to `base`; empty without source, as in a notebook."""
-    return digest_modules({each.__module__ for each in cls.__mro__ if issubclass(each, base)}, ROOMS)
+    """Compute the digest of a class with its bases up to `base`; empty if there is no source."""
+    classes = [each for each in cls.__mro__ if issubclass(each, base)]
+    cells = [each for each in classes if not keep_source(each.__module__)]
+    rest = digest_modules({each.__module__ for each in classes if each not in cells}, ROOMS)
+    if not cells:
+        return rest
+    try:
+        return digest_of(repr((rest, [_list_functions(each) for each in cells])).encode())[:_LENGTH]
+    except (OSError, SyntaxError):  # typed into a shell
+        return ""
+
+
+def _list_functions(cls: type) -> list[tuple[str, Any]]:
+    """List the simplified source of the methods of a class in a notebook, and of functions there that they name.
+
+    Its module has no file, but the cells of its functions are known. Numbers and texts of the class are listed, too;
+    defaults of settings are in the spec.
+    """
+    plain = {name: value for name, value in vars(cls).items() if isinstance(value, int | float | str)}
+    found: dict[str, Any] = {name: value for name, value in plain.items() if not name.startswith("__")}
+    left = [getattr(value, "__func__", value) for value in vars(cls).values()]
+    while left:
+        function = left.pop()
+        if isfunction(function) and function.__module__ == cls.__module__ and function.__qualname__ not in found:
+            tree = ast.parse(dedent(getsource(function)))
+            found[function.__qualname__] = _simplify(tree)
+            named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+            left += (function.__globals__.get(name) for name in named)
+    return sorted(found.items())
 
 
 def digest_modules(modules: Iterable[str], rooms: tuple[str, ...] = ()) -> str:

@@ -54,8 +54,8 @@ def describe_older(count: int, algorithm: str, place: Path) -> str:
     """Write a note on finished runs of other code; `place` is where the first of them is."""
     runs = "1 finished run is" if count == 1 else f"{count} finished runs are"
     return (
-        f"{runs} of older code of {algorithm}, such as {place}. Delete them to train them again. With --accept-code "
-        "`fgmix train` and `fgmix sweep` keep them without this note."
+        f"{runs} of older code of {algorithm}, such as {place}. Delete them to train them again. "
+        "--accept-code keeps them without this note."
     )
 
 
@@ -222,7 +222,7 @@ class RunFolder:
             if not accept:
                 raise UserError(
                     f"The run {self.path} was started with other code of {algorithm} ({before}, now {self.code}). "
-                    "Delete it to train it again, or add --accept-code to `fgmix train` or `fgmix sweep`."
+                    "Delete it to train it again, or add --accept-code."
                 )
             self.code = f"{before}{THEN}{self.code}"
         write_json(self.spec, {**stored, "code": self.code})

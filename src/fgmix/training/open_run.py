@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from msgspec import structs
@@ -16,7 +16,6 @@ from fgmix.algorithms import Algorithm
 from fgmix.data import Domain, DomainDataset
 from fgmix.data.dataset import Indices
 from fgmix.errors import UserError, bad_value
-from fgmix.progress import Progress
 from fgmix.records.digests import Damaged
 from fgmix.records.evaluations import Model
 from fgmix.records.files import check_path
@@ -224,11 +223,12 @@ def open_run(
     return OpenedRun(record, prepared, dataset, folder, pick_device(device))
 
 
-def train_and_open(
-    run: PreparedRun, out: Path, dataset: DomainDataset, *, device: str, progress: bool | Progress
-) -> OpenedRun:
-    """Train a run, or read it if it is finished, and open it with the data that were prepared for training."""
-    record = train_prepared(run, out, device=device, progress=progress)
+def train_and_open(run: PreparedRun, out: Path, dataset: DomainDataset, *, device: str, **how: Any) -> OpenedRun:
+    """Train a run, or read it if it is finished, and open it with the data that were prepared for training.
+
+    `how` are arguments of `train_prepared`.
+    """
+    record = train_prepared(run, out, device=device, **how)
     folder = out / run.spec.name
     return OpenedRun(record, replace(run, spec=record.spec), dataset, folder, pick_device(device))
 
