@@ -35,7 +35,7 @@ Load = Callable[..., str]
 def forget() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_plug_in"]:
         del sys.modules[name]
-    for cached in (source.keep_source, source._parse, source._examine, _registry._describe_class):
+    for cached in (source.keep_source, source._parse, source._examine):
         cached.cache_clear()
 
 

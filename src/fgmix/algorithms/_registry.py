@@ -168,11 +168,7 @@ def describe_code(name: str) -> str:
 
     Empty if its source cannot be read.
     """
-    return _describe_class(name, get(name))
-
-
-@cache  # by class: a cell of a notebook may define the method again
-def _describe_class(name: str, cls: type[Algorithm]) -> str:
+    cls = get(name)  # a cell of a notebook may define it again
     digest, origin = digest_source(cls, Algorithm), name_origin(GROUP, name.split("+"), cls.__module__)
     return f"{digest} {origin}".strip() if digest else ""
 

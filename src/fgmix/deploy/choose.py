@@ -24,7 +24,7 @@ from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
