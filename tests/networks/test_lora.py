@@ -14,6 +14,7 @@ from fgmix.errors import UserError
 from fgmix.networks import Featurizer, build_featurizer
 from fgmix.networks._torchvision import ensure_torchvision
 from fgmix.networks.lora import add_adapters, list_base, merge_adapters
+from fgmix.networks.recompute import recompute_blocks
 from fgmix.testing.contract import copy_through_file, get_tensors, require_same_tensors
 from fgmix.testing.toys import CLASSES, run_steps, toy_batches
 from fgmix.training.averaging import get_predictor_tensors
@@ -56,10 +57,10 @@ def disturb(featurizer: nn.Module) -> None:
             nn.init.normal_(parameter, std=0.1)
 
 
-def toy(name: str, **options: Any) -> Algorithm:
-    featurizer = build(**options)
+def toy(name: str, **settings: Any) -> Algorithm:
+    featurizer = build()
     classifier = nn.Linear(featurizer.out_features, CLASSES)
-    settings = {"lr": 1e-2, "steps": 4}
+    settings = {"lr": 1e-2, "steps": 4, **settings}
     return create(name, featurizer=featurizer, classifier=classifier, n_domains=3, **settings)
 
 
@@ -183,3 +184,25 @@ def test_dropout_is_of_linear_layers() -> None:
     with pytest.raises(UserError, match="lora-dropout"):
         build("attention", dropout=0.3)
     build("attention", dropout=0.3, targets="fc")
+
+
+def test_adapters_have_the_rates_and_the_decay_of_their_layer() -> None:
+    algorithm = toy("erm", optimizer="adamw", weight_decay=0.1, decay_on="matrices", layer_decay=0.5, head_lr=1.0)
+    groups = algorithm.optimizer.param_groups
+    names = {id(p): name for name, p in algorithm.named_parameters()}
+    found = {names[id(p)]: (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
+    for name, pair in found.items():
+        if ".lora_" in name:
+            assert pair == found[f"{name.partition('.lora_')[0]}.base_layer.weight"]
+    assert len({rate for name, (rate, _) in found.items() if ".lora_" in name}) > 2
+
+
+def test_activations_computed_again_give_the_same_steps() -> None:
+    batches, ends = toy_batches(b=4, shape=SHAPE), []
+    for again in (False, True):
+        algorithm = toy("erm")
+        if again:
+            recompute_blocks(algorithm.featurizer)
+        run_steps(algorithm, batches, 0, 2)
+        ends.append(get_tensors(algorithm))
+    require_same_tensors(*ends)

@@ -50,6 +50,18 @@ def test_std_on_request_and_the_caption_says_so() -> None:
         dataset_table(select(RECORDS), "toy", spread="sem")  # type: ignore[arg-type]
 
 
+def test_the_caption_names_methods_that_adapt_to_the_test_domain() -> None:
+    adapted = [
+        replace(record, label="T3A", spec=replace(record.spec, algorithm="t3a", settings={"test_batch_size": 64}))
+        for record in RECORDS
+        if record.spec.algorithm == "erm"
+    ]
+    assert "adapts" not in dataset_table(select(RECORDS), "toy").caption
+    assert dataset_table(select([*RECORDS, *adapted]), "toy").caption.endswith(
+        "T3A adapts to the unlabelled samples of the test domain."
+    )
+
+
 def test_overall_table_averages_trials_over_domains_first() -> None:
     other = sweep({"erm": [[0.2, 0.4]], "coral": [[0.1, 0.3]]}, domains="x y", dataset="two")
     table = overall_table(select([*RECORDS, *other]))

@@ -279,6 +279,11 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
         _check_arm(self.arm)
 
     @property
+    def adapts_at_test(self) -> bool:
+        """Whether the method adapts to the samples that it predicts: only such methods have this setting."""
+        return "test_batch_size" in self.settings
+
+    @property
     def identity(self) -> dict[str, Any]:
         """What identifies the run: specs with equal identities are the same run.
 

@@ -18,6 +18,7 @@ from typing import Literal
 from fgmix.errors import unknown
 from fgmix.records.pretraining import warn_of_mixture
 from fgmix.records.rows import Labels, Row, label_row
+from fgmix.records.schema import RunRecord
 from fgmix.results.published import AVERAGE, order
 from fgmix.results.rounding import DASH, accuracy_text
 from fgmix.results.selection import RULES, Cell, Missing, Selected, Selection, compute_once
@@ -250,7 +251,14 @@ def write_caption(selection: Selection, spread: Spread, datasets: Iterable[str],
     found = [each for cell, each in selection.cells.items() if cell.dataset in named and isinstance(each, Selected)]
     mixture = warn_of_mixture({each.record.spec.pretraining for each in found})
     caption = f"{number} (%) on the test domain. Model selection: {RULES[selection.rule]}. {over}. {average}"
-    return f"{caption} {mixture}".rstrip()
+    return " ".join(filter(None, [caption, mixture, _name_adapted(each.record for each in found)]))
+
+
+def _name_adapted(records: Iterable[RunRecord]) -> str:
+    """Write the sentence for a table with methods that adapt to the test domain; empty without one."""
+    labels = sorted({record.label for record in records if record.spec.adapts_at_test})
+    verb = "adapt" if len(labels) > 1 else "adapts"
+    return f"{', '.join(labels)} {verb} to the unlabelled samples of the test domain." if labels else ""
 
 
 def _describe_trials(selection: Selection, datasets: Sequence[str], spread: Spread) -> str:
