@@ -13,9 +13,13 @@ import onnxruntime
 from PIL import Image, ImageOps
 
 
-def pixels(path, size, interpolation):
+def pixels(path, size, interpolation, window=""):
     """An image file as the model takes it: uint8 (S, S, 3)."""
     image = ImageOps.exif_transpose(Image.open(path))  # as the camera was held
+    if image.mode.startswith("I"):  # grey of 16 bits, in the window of the training images
+        low, high = map(float, window.split(":"))
+        shown = np.rint(255 * np.clip((np.asarray(image) - low) / (high - low), 0, 1))
+        image = Image.fromarray(shown.astype(np.uint8))
     if image.has_transparency_data:  # on white
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -32,8 +36,8 @@ def predict(model, paths):
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     about = session.get_modelmeta().custom_metadata_map  # of JSON texts
     classes, interpolation = (json.loads(about[f"fgmix.{name}"]) for name in ("classes", "interpolation"))
-    size = session.get_inputs()[0].shape[1]
-    x = np.stack([pixels(path, size, interpolation) for path in paths])
+    size, window = session.get_inputs()[0].shape[1], json.loads(about.get("fgmix.window", '""'))
+    x = np.stack([pixels(path, size, interpolation, window) for path in paths])
     probabilities, novelty, trusted = session.run(None, {"x": x})
     labels = [classes[c] for c in probabilities.argmax(1)]
     return list(zip(labels, probabilities.max(1).tolist(), novelty.tolist(), trusted.tolist()))
