@@ -25,6 +25,7 @@ EXTRAS = (
     "mlflow",
     "hub",
     "dicom",
+    "heatmaps",
     "clip",
     "peft",
 )  # those whose packages the source imports

@@ -118,7 +118,12 @@ def _values(info: ModelInfo) -> dict[str, Any]:
         "most_columns": MOST_COLUMNS,
         "recipe": _name_recipe(info),
         "choice": info.choice,
-        "tables": {"counts": _table_counts(info), "runs": _table_runs(info), "trials": _table_trials(info)},
+        "tables": {
+            "counts": _table_counts(info),
+            "runs": _table_runs(info),
+            "trials": _table_trials(info),
+            "heatmaps": _table_heat_maps(info),
+        },
     }
     return values if info.estimate is None else {**values, **_estimated_values(info, info.estimate, values["tables"])}
 
@@ -271,3 +276,16 @@ def _table_operating(info: ModelInfo, estimate: Estimate) -> str:
         if point.wanted in shown
     ]
     return table(["Class", "wanted", "flagged from", "sensitivity", "lowest of a domain", "specificity"], rows)
+
+
+def _table_heat_maps(info: ModelInfo) -> str:
+    """Tabulate heat maps; empty without any."""
+    rows = [
+        [
+            f"![{each.file}]({each.file})",
+            *map(escape_markdown, (each.domain, each.label, each.predicted)),
+            f"{each.confidence:.2f}",
+        ]
+        for each in info.heatmaps
+    ]
+    return table(["Image and heat", "domain", "class", "predicted", "confidence"], rows) if rows else ""

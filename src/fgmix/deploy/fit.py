@@ -24,6 +24,7 @@ from fgmix.deploy.build import build_network, describe
 from fgmix.deploy.card import CARD, CONFUSION, RELIABILITY, write_card
 from fgmix.deploy.choose import FOLDS, RUNS, Workbench
 from fgmix.deploy.estimate import check_shared_classes, estimate
+from fgmix.deploy.heatmaps import FOLDER, add_heat_maps, check_heat_maps
 from fgmix.deploy.hold_out import (
     NOISE,
     compute_noise_features,
@@ -58,7 +59,7 @@ from fgmix.training.resolve import list_notes, resolve
 PROBE = "erm"  # names the method where recipes are to choose it: every kind of data can be prepared for it
 BUDGET = "10min"  # for the choice of a recipe, on a laptop
 # Patterns of the files in a model's folder
-OWN = (INFO, CARD, CONFUSION, RELIABILITY, RUNS, FOLDS, WEIGHTS, ".lock", ".*.tmp*", "*.onnx", "*.pt2")
+OWN = (INFO, CARD, CONFUSION, RELIABILITY, RUNS, FOLDS, FOLDER, WEIGHTS, ".lock", ".*.tmp*", "*.onnx", "*.pt2")
 
 
 def fit(
@@ -120,6 +121,7 @@ def fit(
     said = to_spec({**options, "dataset": name, "algorithm": algorithm or PROBE}, RunSpec)
     check_alone(said.algorithm)
     dataset = data if isinstance(data, DomainDataset) else load_dataset(said, progress=progress)
+    check_heat_maps(terms.heatmaps, dataset)
     if algorithm is None:
         _check_choice(said, estimated)
         bench = Workbench(said, dataset, out, device, progress, accept_code)
@@ -137,9 +139,7 @@ def fit(
         specs = [resolve(structs.replace(spec, test_domains=names), dataset) for names in held_out]
         how: dict[str, Any] = {"device": device, "accept_code": accept_code}
         model = _train([*specs, resolved], dataset, out / RUNS, terms, notes, progress, how)
-        model = add_familiar(model, dataset).write(out)
-        write_card(out, model.info)
-    return model
+        return _complete(model, dataset, out)
 
 
 def _fit_best(asked: Workbench, names: Sequence[str] | None, budget: str | float, terms: Terms) -> Model:
@@ -159,8 +159,13 @@ def _fit_best(asked: Workbench, names: Sequence[str] | None, budget: str | float
         if asked.progress:
             print_notes(*notes, *advise(resolved, dataset, asked.device))
         model = make_best(replace(asked, spec=spec), recipes, seconds, terms, notes)
-        model = add_familiar(model, dataset).write(out)
-        write_card(out, model.info)
+        return _complete(model, dataset, out)
+
+
+def _complete(model: Model, dataset: DomainDataset, out: Path) -> Model:
+    """Add what its predictions show, and write the model and its card."""
+    model = add_heat_maps(add_familiar(model, dataset), dataset, out).write(out)
+    write_card(out, model.info)
     return model
 
 

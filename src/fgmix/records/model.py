@@ -30,6 +30,7 @@ Combination = Literal["uniform", "greedy", "ensemble", "interpolation"]
 # Only of means of counts: a quotient of sums may exceed 1 by its rounding.
 Share = Annotated[float, Meta(ge=0, le=1)]
 TargetShare = Annotated[float, Meta(gt=0, le=1)]
+Images = Annotated[int, Meta(ge=0, le=1000)]
 Temperature = Annotated[float, Meta(gt=0)]
 
 
@@ -48,6 +49,7 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     target_accuracy: Annotated[TargetShare, About("accuracy among trusted predictions for unseen domains", "Model")] = (
         TARGET
     )
+    heatmaps: Annotated[Images, About("images of which the card shows heat maps (needs fgmix[heatmaps])", "Model")] = 0
     licence: Annotated[str, About("licence of the model, for its card", "Model")] = ""
     intended_use: Annotated[str, About("intended use of the model, for its card", "Model")] = ""
 
@@ -219,6 +221,16 @@ class Choice(Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float  # spent
 
 
+class HeatMap(Struct, frozen=True, forbid_unknown_fields=True):
+    """An image beside its heat map: where the evidence for the predicted class lies."""
+
+    file: str  # in the model's folder
+    domain: str
+    label: str
+    predicted: str
+    confidence: float
+
+
 class Composition(Struct, frozen=True, forbid_unknown_fields=True):
     """The runs that a soup or an ensemble is made of, and how they were selected."""
 
@@ -317,6 +329,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     weights: str = ""  # digest of the file of its weights; empty before it is written
     choice: Choice | None = None  # how the recipe was chosen; None if the user named the method
     overlap: Overlap | None = None  # of its domains; None in models made before it
+    heatmaps: tuple[HeatMap, ...] = ()  # of holdout samples of its own domains, if they are asked for
     familiar: PredictionSummary | None = None  # for holdout samples of its own domains; None in models made before it
     schema: Literal[6] = SCHEMA  # version of this schema
 
