@@ -22,6 +22,6 @@ curves = collect_curves(record)  # accuracy, losses and the method's metrics ove
 figure = draw(describe(curves))  # a matplotlib figure: change it, or save it
 figure.axes[0].axvline(36, color="0.7", linewidth=0.8)  # where mixing starts: at 60 % of the steps
 files = save_figure(figure, folder / "curves", curves)
-print(*files, sep="\n")  # `fgmix plot curves RUN` writes the same without the line
+print(*files, sep="\n")  # `fgmix plot results RUN --kind curves` writes the same without the line
 
 again = draw(describe(load_arrays(folder / "curves.npz")))  # a figure can be redrawn from its numbers, without the run

@@ -415,17 +415,15 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{model} {model} {images} --quiet": "shape",
         "{image_model} {image_model} {arrays}": "shape",
     },
-    "plot curves": {
+    "plot cd": {
         "{odd}/nowhere": "nowhere",
-        "{odd}/empty": "empty",
-        "{odd}/records/high/run": "high/run/record.json",
-        "{odd}/packed/joined.records.xz": "joined.records.xz",
+        "{sweep}": "2 methods",
+        "{sweep} --dataset mars": "'mars'",
     },
     "plot results": {
         "{sweep} --baseline mars": "'mars'",
         "": "--from-domainbed",
-        "{sweep} --kind cd": "2 methods",
-        "{sweep} --dataset mars": "'mars'",
+        "{odd}/empty --kind curves": "empty",
         "{sweep} --kind sensitivity": "--grid",
         "{odd}/nowhere": "nowhere",
         "{sweep} --selection luck": "'luck'",

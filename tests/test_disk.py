@@ -39,7 +39,7 @@ COMMANDS = {
     "export": "export {model} --format pt2 --out {new}/m.pt2",
     "pack": "report {sweep} --pack {new}/all.records.xz",
     "soup": "soup {erm} {fgmix} --device cpu --quiet --out {new}/soup",
-    "plot": "plot curves {erm} --out {new}",
+    "plot": "plot results {erm} --kind curves --out {new}",
     "plot in rows": "plot shift {erm} --permutations 2 --out {new}",
 }
 

@@ -77,7 +77,7 @@ def draw_figures(runs: dict[tuple[str, str], str], sweep: Path) -> None:
         "surface": ["surface", *two, "--resolution", "13", "--samples", "60"],
         "scores": ["scores", fgmix_runs[-1]],
         "shift": ["shift", fgmix_runs[-1], "--permutations", "50", "--samples", "60"],
-        "cd": ["results", str(sweep), "--kind", "cd"],
+        "cd": ["cd", str(sweep)],
         "domains": ["results", RECORDS, "--kind", "domains"],
         "line": ["results", FEATURES, "--kind", "line"],
         "sensitivity": ["results", "--published"],

@@ -33,7 +33,7 @@ def _not_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Empty files instead of figures, whose drawing tests/figures tests, except for one kind."""
     monkeypatch.setattr(draw, "DPI", 30)
     if "curves" not in request.node.name:
-        monkeypatch.setattr(draw, "draw", lambda _: None)
+        monkeypatch.setattr(draw, "draw", lambda *_: None)
         monkeypatch.setattr(draw, "render", lambda *_, **__: b"")
 
 
@@ -74,7 +74,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 COMMANDS = {
-    "curves": ["curves", "fgmix"],
+    "curves": ["results", "fgmix", "--kind", "curves"],
     "tsne": ["tsne", "fgmix", "--samples", "8", "--mixed", "6"],
     "tsne-features": ["tsne", "fgmix", "--beside", "erm", "--samples", "8"],
     "flatness-classifier": ["flatness", "erm", "fgmix", "--directions", "2"],
@@ -90,7 +90,7 @@ COMMANDS = {
     ],
     "scores": ["scores", "fgmix", "--pairs", "5"],
     "shift": ["shift", "erm", "--permutations", "5"],
-    "cd": ["results", "folder", "--kind", "cd"],
+    "cd": ["cd", "folder"],
     "differences-fgmix": ["results", "folder", "--kind", "differences", "--baseline", "FGMix"],
     "domains": ["results", "folder", "--kind", "domains"],
     "line": ["results", "many", "--kind", "line"],

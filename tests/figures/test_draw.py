@@ -12,8 +12,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from copying import replace
+from fgmix.errors import UserError
 from fgmix.figures.description import Axis, Band, Cells, Chart, Line, Panel, Points, Words, list_names
-from fgmix.figures.draw import draw, render, save_figure
+from fgmix.figures.draw import Style, draw, render, save_figure
 from fgmix.figures.kinds import KINDS, describe, load_arrays
 from figures import made
 
@@ -127,3 +128,13 @@ def test_title_legend_and_the_first_paragraph_of_the_caption_are_around_the_pane
     alone = draw(Chart("Alone", "", [PANEL]))
     assert alone.get_suptitle() == "Alone"
     assert not alone.legends
+
+
+def test_a_style_for_papers_sets_width_font_and_title() -> None:
+    chart = describe(made.ranks())
+    figure = draw(chart, Style(width=3.5, titled=False, font="serif"))
+    assert figure.get_size_inches()[0] == 3.5
+    assert not figure.get_suptitle()
+    assert figure.axes[0].get_xticklabels()[0].get_fontfamily() == ["serif"]
+    with pytest.raises(UserError, match="width"):
+        Style(width=0.1)

@@ -88,6 +88,6 @@ def test_the_claim_names_the_distances() -> None:
     claim, decided = state_claims(made.surface())
     assert claim == "Claim: FGMix + SWA ends closer to the highest test accuracy on the plane than ERM + SWA."
     assert decided == (
-        "Test domain sketch: a tie; distance 1 (89.0 %) against 1 (89.0 %), closer by 0; the grid resolves 0.71. "
+        "Test domain sketch: a tie; distance 1 (89.0 %) against 1 (89.0 %), a difference of 0; the grid resolves 0.71. "
         "Highest accuracy on the grid: 90.0 %."
     )

@@ -248,7 +248,7 @@ def test_commands_of_figures_name_their_folder(tmp_path: Path) -> None:
     text = Seen(write_report(read_runs(folder)).read_text()).text
     commands = {command.name or command.callback.__name__ for command in plots.registered_commands if command.callback}
     assert set(re.findall(r"fgmix plot (\w+)", text)) == {"curves", "results"} <= commands
-    assert f"fgmix plot results '{folder}' --kind cd --selection training_domain" in text
+    assert f"fgmix plot cd '{folder}' --selection training_domain" in text
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_folders_of_one_sweep_and_its_copy(tmp_path: Path) -> None:
     places = [folders.write(tmp_path / name, records) for name in ("z first", "second")]
     text = write_report(read_runs(*places)).read_text()
     seen = Seen(text).text
-    assert f"fgmix plot results '{places[0]}' {places[1]} --kind cd --selection training_domain" in seen
+    assert f"fgmix plot cd '{places[0]}' {places[1]} --selection training_domain" in seen
     assert "Not ranked: ERM (second) (identical to ERM (z first))" in seen
     titles = [str(chart["title"]) for chart in block(text, "charts")]
     assert titles[:2] == ["Differences from ERM", "Ranks"]

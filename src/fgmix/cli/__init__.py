@@ -53,7 +53,7 @@ app.add_typer(plots, name="plot")
 # Commands that read records alone: they run no code of a method, a dataset or a backbone.
 PLAIN: tuple[Callable[..., None], ...] = (
     *(demo.demo, status.status, report.report, doctor.doctor),
-    *(results.curves, results.results),
+    *(results.cd, results.results),
 )
 command: Callable[..., None]
 for command in (
@@ -63,7 +63,7 @@ for command in (
 ):
     app.command(command.__name__.rstrip("_"), cls=Command)(command if command in PLAIN else accept_plugins(command))
 for command in (
-    *(results.curves, results.results),
+    *(results.cd, results.results),
     *(models.tsne, models.flatness, models.surface, models.scores, models.shift),
 ):
     plots.command(cls=Command)(command if command in PLAIN else accept_plugins(command))

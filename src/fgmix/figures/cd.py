@@ -47,26 +47,26 @@ def collect_ranks(ranking: Ranking, labels: Labels) -> Ranks:
 
 
 def describe_ranks(arrays: Ranks) -> Chart:
-    """Describe ranks as points, one row per algorithm; bars join those without a significant difference."""
+    """Describe ranks as points, one row per algorithm; bars at the right join those that cannot be told apart."""
     labels = [str(label) for label in arrays.methods]
     marks: list[Mark] = []
     looks = assign_looks(arrays.algorithms.tolist())
     for place, (label, key, rank) in enumerate(zip(labels, arrays.algorithms.tolist(), arrays.ranks)):
         text = f"{label}: average rank {rank_text(rank)}"
         marks.append(Points("", [rank], [place], to_ink(looks[key].colour), looks[key].marker, [text]))
-    top = -0.4
-    for b, (first, last) in enumerate(arrays.cliques):
-        top = -0.6 - 0.5 * b
+    right, gap = float(arrays.ranks.max()), 0.03 * max(1.0, float(np.ptp(arrays.ranks)))
+    for b, (first, last) in enumerate(arrays.cliques):  # beside the rows that they join
         text = f"cannot be told apart: {', '.join(labels[first : last + 1])}"
-        marks.append(Line("", [arrays.ranks[first], arrays.ranks[last]], [top, top], INK, width=4, text=text))
-    top -= 0.9
+        x = right + gap * (b + 2)
+        marks.append(Line("", [x, x], [first - 0.3, last + 0.3], INK, width=3, text=text))
+    top = -1.3
     start, length = float(arrays.ranks[0]), arrays.critical_difference
     text = f"CD = {rank_text(length)}"
     marks.append(Line("", [start, start + length], [top, top], GREY, width=2, text=text))  # from the best rank
     marks.append(Words([start + length / 2], [top - 0.4], [text]))
     names = tuple((float(i), f"{name} ({rank_text(rank)})") for i, (name, rank) in enumerate(zip(labels, arrays.ranks)))
     y = Axis("", names, top - 0.7, len(labels) - 0.4, flipped=True)
-    joined = "Bars join methods that these pairs cannot tell apart, whose ranks differ by less than"
+    joined = "Bars at the right join methods that these pairs cannot tell apart, whose ranks differ by less than"
     alone = "Ranks that differ by less than this cannot be told apart:"
     caption = (
         f"Average rank over {arrays.pairs} trials and test domains, the best on the left (Friedman, "

@@ -114,6 +114,7 @@ class Panel:
     x: Axis
     y: Axis
     marks: Sequence[Mark]
+    equal: bool = False  # a unit has the same length on both axes, because distances matter
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,14 +12,19 @@ from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Points, Wo
 from fgmix.figures.looks import assign_looks
 from fgmix.results.paper_rows import add_paper_rows, describe_missing
 from fgmix.results.rounding import accuracy_text
+from fgmix.results.statistics import BASELINE
 from fgmix.results.tables import SPREADS, dataset_table, drop_empty
 
+PAPER_SPREAD = "The paper's ± is a standard deviation over five trials, or a standard error where it cites others."
 FAR = 3.0  # interquartile ranges beyond the quartiles from which on a number is far away
 MANY = 12  # rows from which on panels stand in one line
 
 
+@dataclass(frozen=True, eq=False)
 class Domains(Numbers):
     """Accuracy of rows by test domain."""
+
+    relative: bool = False  # whether the numbers are differences from ERM, of ours or of the paper
 
 
 def collect_domains(findings: Findings) -> Iterator[tuple[str, Domains]]:
@@ -37,7 +43,22 @@ def collect_domains(findings: Findings) -> Iterator[tuple[str, Domains]]:
             describe_missing(table) if published else "",
         ]
         shown = add_paper_rows(table) if published else table
-        yield dataset, Domains.from_table(shown, " ".join(filter(None, notes)))
+        arrays = Domains.from_table(shown, " ".join(filter(None, notes)))
+        yield dataset, subtract_erm(arrays) if arrays.published.any() else arrays
+
+
+def subtract_erm(arrays: Domains) -> Domains:
+    """Subtract ERM's accuracies, of our runs from ours and of the paper's from the paper's.
+
+    Levels differ by the size of images and networks, which would squeeze the differences of methods to nothing.
+    """
+    value = arrays.value.copy()
+    for theirs in (False, True):
+        own = arrays.published == theirs
+        erm = np.flatnonzero(own & (arrays.algorithms == BASELINE))
+        value[own] -= arrays.value[erm[0]] if len(erm) else np.nan
+    about = f"{arrays.about} {PAPER_SPREAD}"
+    return replace(arrays, value=value, about=about.strip(), relative=True)
 
 
 def describe_domains(arrays: Domains) -> Chart:
@@ -47,18 +68,19 @@ def describe_domains(arrays: Domains) -> Chart:
     panels = [
         Panel(
             str(column),
-            Axis("Accuracy (%)", low=float(low), high=float(high)),
+            Axis("Points" if arrays.relative else "Accuracy (%)", low=float(low), high=float(high)),
             list_names(names, flipped=True),
             _describe_column(arrays, c, float(low), float(high)),
         )
         for c, (column, (low, high)) in enumerate(zip(arrays.columns, spans))
     ]
-    paper = "Pale: the paper." if arrays.published.any() else ""
+    paper = "Points from ERM without averaging; pale: the paper's, from its own ERM." if arrays.published.any() else ""
     far = "Arrows: numbers far outside of the axis." if any(_is_outside(arrays.value, spans)) else ""
     same = "All axes span the same number of percentage points."
     columns = 3 if len(names) <= MANY else 6  # many rows are long: all panels side by side
     caption = " ".join(filter(None, (arrays.about, same, far, paper)))
-    return Chart(f"Accuracy by test domain: {arrays.title}", caption, panels, columns=min(columns, len(panels)))
+    what = "Difference from ERM" if arrays.relative else "Accuracy"
+    return Chart(f"{what} by test domain: {arrays.title}", caption, panels, columns=min(columns, len(panels)))
 
 
 def _describe_column(arrays: Domains, column: int, low: float, high: float) -> list[Mark]:
@@ -102,5 +124,7 @@ def align_spans(value: Floats, spread: Floats) -> Floats:
         ends.append((np.min((column - reach)[close]), np.max((column + reach)[close])))
     low, high = np.array(ends).T
     half = 0.6 * max(1.0, float((high - low).max()))
-    middle = np.clip((low + high) / 2, min(half, 50), max(100 - half, 50))
+    middle = (low + high) / 2
+    if np.nanmin(value) >= 0:  # accuracies, not differences
+        middle = np.clip(middle, min(half, 50), max(100 - half, 50))
     return np.stack([middle - half, middle + half], 1)

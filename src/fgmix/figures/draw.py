@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from fgmix.errors import bad_value
 from fgmix.figures.description import INK, Axis, Band, Cells, Chart, Line, Panel, Points, Words
 from fgmix.figures.kinds import save_arrays
 from fgmix.records.files import make_folder, write_bytes
@@ -54,13 +56,39 @@ STYLE: dict[Any, Any] = {
 _UNDATED: dict[str, dict[Any, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
 
 
-def draw(chart: Chart) -> Figure:
+@dataclass(frozen=True)
+class Style:
+    """How a figure is drawn for a paper.
+
+    Args:
+        width: in inches; by default as many columns as the panels need.
+        titled: with title and caption, which a paper writes itself.
+        font: family of fonts, such as "serif" or "Times New Roman"; by default matplotlib's.
+    """
+
+    width: float | None = None
+    titled: bool = True
+    font: str = ""
+
+    def __post_init__(self) -> None:
+        if self.width is not None and not 0.5 <= self.width <= 100:
+            raise bad_value("width", "inches between 0.5 and 100", self.width)
+
+    @property
+    def settings(self) -> dict[Any, Any]:
+        """Those of matplotlib."""
+        return STYLE | ({"font.family": self.font} if self.font else {})
+
+
+def draw(chart: Chart, style: Style = Style()) -> Figure:  # noqa: B008 (frozen)
     """Draw a figure, without changing matplotlib's global settings."""
-    with matplotlib.rc_context(STYLE):
+    chart = chart if style.titled else replace(chart, title="", caption="")
+    with matplotlib.rc_context(style.settings):
         n = len(chart.panels)
         columns = chart.columns or (n if n < 4 else 2 if n == 4 else 3)
         rows = [chart.panels[i : i + columns] for i in range(0, len(chart.panels), columns)]
         width = max(_measure_width(panel, columns) for panel in chart.panels)
+        width = width if style.width is None else style.width / columns
         heights = [max(_measure_height(panel, width) for panel in row) for row in rows]
         figure = Figure(figsize=(columns * width, sum(heights)))
         axes = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
@@ -76,7 +104,13 @@ def draw(chart: Chart) -> Figure:
         return figure
 
 
-def save_figure(figure: Figure, stem: Path, arrays: Any, formats: Sequence[str] = FORMATS) -> list[Path]:
+def save_figure(
+    figure: Figure,
+    stem: Path,
+    arrays: Any,
+    formats: Sequence[str] = FORMATS,
+    style: Style = Style(),  # noqa: B008
+) -> list[Path]:
     """Write STEM.png, STEM.pdf, STEM.svg, or the arrays behind them as STEM.npz; return the paths."""
     make_folder(stem.parent)
     paths = [stem.with_name(f"{stem.name}.{each}") for each in formats]
@@ -84,14 +118,14 @@ def save_figure(figure: Figure, stem: Path, arrays: Any, formats: Sequence[str] 
         if each == "npz":
             save_arrays(path, arrays)
         else:
-            write_bytes(path, render(figure, each))
+            write_bytes(path, render(figure, each, style=style))
     return paths
 
 
-def render(figure: Figure, format: str, **how: Any) -> bytes:
+def render(figure: Figure, format: str, style: Style = Style(), **how: Any) -> bytes:  # noqa: B008 (frozen)
     """Return the content of a figure's file; without dates: equal figures are equal files."""
     file = io.BytesIO()
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(style.settings):
         figure.savefig(file, format=format, **{"dpi": DPI, "metadata": _UNDATED.get(format), **how})
     return file.getvalue()
 
@@ -109,6 +143,9 @@ def _measure_width(panel: Panel, columns: int) -> float:
 
 
 def _measure_height(panel: Panel, width: float) -> float:
+    if panel.equal:
+        (left, right), (bottom, top) = ((axis.low or 0.0, axis.high or 1.0) for axis in (panel.x, panel.y))
+        return 0.75 + 0.8 * width * (top - bottom) / (right - left)
     if not panel.y.ticks:
         return 0.5 + (0.62 if _find_cells(panel) is None or panel.y.ticks is None else 0.8) * width
     rows = float(panel.y.high or 0) - float(panel.y.low or 0)
@@ -150,6 +187,8 @@ def _draw_panel(ax: Axes, panel: Panel, width: float) -> None:
         ax.tick_params(axis="x", labelrotation=90 if steep else 30)
         for label in ax.get_xticklabels():
             label.set(ha="center" if steep else "right", rotation_mode="default" if steep else "anchor")
+    if panel.equal:
+        ax.set_aspect("equal")
     if panel.x.ticks == panel.y.ticks == ():
         ax.spines[:].set_visible(True)
     elif panel.y.ticks and _find_cells(panel) is None:

@@ -138,7 +138,10 @@ def _describe_row(arrays: Flatness, several: bool) -> list[Panel]:
         colour = to_ink(looks[str(key)].colour)
         line = Line("", arrays.gammas, gaps.mean(0), colour, width=3, text=f"mean of {len(gaps)}")
         panels.append(Panel(f"{apart}{method} ({data})", x, y, [*grey, line]))
-    panels.append(Panel(f"{apart}all means", x, y, _describe_means(arrays, arrays.gammas, arrays.gaps, top)))
+    # The means have an axis of their own: on that of single directions they would fill its lowest part.
+    highest = limit_top([1.05 * gaps.mean(0).max() for gaps in arrays.gaps])
+    means = _describe_means(arrays, arrays.gammas, arrays.gaps, highest)
+    panels.append(Panel(f"{apart}all means", x, Axis(y.label, low=0.0, high=highest), means))
     if len(arrays.noises):
         own = limit_top([1.05 * gaps.mean(0).max() for gaps in arrays.relative_gaps])
         marks = _describe_means(arrays, arrays.noises, arrays.relative_gaps, own)
@@ -196,6 +199,6 @@ def _write_caption(rows: Sequence[Flatness]) -> str:
     above = f" Directions above it are cut: {', '.join(cut)}." if cut else ""
     return (
         f"{rows[0].scope.capitalize()}; lower is flatter. Grey: {rows[0].gaps.shape[1]} random directions; colour: "
-        f"their mean; band: its standard error.{areas} Panels over γ share an axis in a row, which an outlier does not "
-        f"stretch.{above}{scale}"
+        f"their mean; band: its standard error.{areas} Panels of single methods share an axis in a row, which an "
+        f"outlier does not stretch.{above}{scale}"
     )

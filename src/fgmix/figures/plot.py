@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -48,20 +48,29 @@ class Plot:
         """The claim that the figure tests and its statistics, in sentences; none for most kinds."""
         return state_claims(self.arrays)
 
-    def draw(self) -> Figure:
-        """Draw it with matplotlib."""
-        from fgmix.figures.draw import draw
+    def draw(self, **style: Any) -> Figure:
+        """Draw it with matplotlib; `style` has the fields of `fgmix.figures.draw.Style`: width, titled, font."""
+        from fgmix.figures.draw import Style, draw
 
-        return draw(describe(self.arrays))
+        return draw(describe(self.arrays), Style(**style))
 
-    def save(self, path: str | PathLike[str]) -> list[Path]:
-        """Write a file that ends in .png, .pdf, .svg or .npz (the arrays), or else all four; return their paths."""
-        from fgmix.figures.draw import FORMATS, save_figure
+    def save(self, path: str | PathLike[str], formats: Sequence[str] = (), **style: Any) -> list[Path]:
+        """Write files and return their paths.
+
+        Args:
+            path: a file that ends in .png, .pdf, .svg or .npz (the arrays), or the beginning of several.
+            formats: those to write; by default that of the ending, or all four.
+            style: as in `draw`.
+        """
+        from fgmix.figures.draw import FORMATS, Style, save_figure
 
         path = Path(path)
-        if (ending := path.suffix[1:]) in FORMATS:
-            return save_figure(self.draw(), path.with_suffix(""), self.arrays, (ending,))
-        return save_figure(self.draw(), path, self.arrays)
+        if not formats and (ending := path.suffix[1:]) in FORMATS:
+            path, formats = path.with_suffix(""), (ending,)
+        for each in formats:
+            if each not in FORMATS:
+                raise unknown("format of a figure", each, FORMATS)
+        return save_figure(self.draw(**style), path, self.arrays, formats or FORMATS, Style(**style))
 
     def replaces_another(self, stem: Path) -> bool:
         """Say whether STEM.npz exists and contains other arrays."""

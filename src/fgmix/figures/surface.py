@@ -141,7 +141,7 @@ def _compare_ends(arrays: Surface) -> str:
     (first, second), (low, high) = ends.distances, ends.accuracies
     interval = "" if ends.interval is None else " (95 % interval {:.2g} to {:.2g})".format(*ends.interval)
     return (
-        f"{verdict}; distance {second:.3g} ({high:.1f} %) against {first:.3g} ({low:.1f} %), closer by "
+        f"{verdict}; distance {second:.3g} ({high:.1f} %) against {first:.3g} ({low:.1f} %), a difference of "
         f"{ends.closer:.2g}{interval}; the grid resolves {ends.resolution:.2g}. Highest accuracy on the grid: "
         f"{float(np.nanmax(arrays.values[-1])):.1f} %{', at its edge' if is_at_edge(arrays) else ''}."
     )
@@ -152,10 +152,23 @@ def describe_surface(rows: Sequence[Surface]) -> Chart:
     panels = [panel for arrays in rows for panel in _describe_row(arrays, several=len(rows) > 1)]
     caption = [
         "The plane through three models, with the training paths projected on it: only the models lie on it. Solid "
-        "lines: averaged weights. Star: highest test accuracy, by a quadratic fit around the highest grid point.",
+        "lines: averaged weights. Star: highest test accuracy, by a quadratic fit around the highest grid point"
+        f"{_name_edges(rows)}. Both axes have one scale.{_note_straight(rows)}",
         *claim_surface(rows),
     ]
     return Chart(title_rows("Loss surface", rows), "\n".join(caption), panels, columns=len(rows[0].panels))
+
+
+def _name_edges(rows: Sequence[Surface]) -> str:
+    """Say where the star is at the edge of the grid, beyond which the accuracy may be higher."""
+    edges = [str(row.test_domains) for row in rows if is_at_edge(row)]
+    return f"; at the edge of the grid for {', '.join(edges)}" if edges else ""
+
+
+def _note_straight(rows: Sequence[Surface]) -> str:
+    """Say that a path is only known at its ends, if no snapshots were kept: a straight line is not how it went."""
+    few = any(np.sum(row.path == p) <= 2 for row in rows for p in range(len(row.paths)))
+    return " Paths of runs without snapshots are known at their ends only." if few else ""
 
 
 def _describe_row(arrays: Surface, several: bool) -> list[Panel]:
@@ -181,7 +194,8 @@ def _describe_row(arrays: Surface, several: bool) -> list[Panel]:
         )
         name = "Both paths" if last else title.removeprefix("Train loss, ")
         shown = f"{arrays.test_domains}: {name}" if several else name
-        panels.append(Panel(shown, x, y, [cells, *_describe_paths(arrays, i), *_describe_anchors(arrays, last)]))
+        marks = [cells, *_describe_paths(arrays, i), *_describe_anchors(arrays, last)]
+        panels.append(Panel(shown, x, y, marks, equal=True))
     return panels
 
 

@@ -175,7 +175,7 @@ def _describe_ranks(selection: Selection, choices: Choices, sources: Sources) ->
     with suppress(UserError):  # too few algorithms or trials in common to rank
         for title, ranking in rankings(selection).items():
             of = () if title == RANKS else ("--dataset", title.removeprefix(f"{RANKS}, "))
-            command = sources.command("results", "--kind", "cd", *of, "--selection", choices.rule)
+            command = sources.command("cd", *of, "--selection", choices.rule)
             yield title, replace(describe(collect_ranks(ranking, selection.labels), "ranks", command), title=title)
 
 

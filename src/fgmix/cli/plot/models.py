@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from fgmix.cli.options import Checked, Flags, declare, flags, forbid
-from fgmix.cli.plot import FIGURES, Out, save
+from fgmix.cli.plot import SAVING, save
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUNS", help="folders of finished runs")]
@@ -34,15 +34,15 @@ class Opening(Checked):
 OPENING = Flags(Opening, everyday=("device", "model"))
 
 
-@flags(opening=OPENING)
+@flags(saving=SAVING, opening=OPENING)
 def tsne(
     context: typer.Context,
     opening: dict[str, Any],
+    saving: dict[str, Any],
     runs: Runs,
     beside: Annotated[list[Path] | None, typer.Option(help="runs whose codes to show beside these runs'")] = None,
     samples: Samples = 150,
     mixed: Annotated[int, typer.Option(help="mixed codes of each kind", min=1, max=100_000, hidden=True)] = 300,
-    out: Out = FIGURES,
 ) -> None:
     """Plot latent codes: original, random interpolation, FGMix.
 
@@ -54,21 +54,21 @@ def tsne(
     """
     if beside:
         forbid(context, ("mixed",), "with --beside")
-        _save("tsne-features", [*beside, *runs], out, opening, samples=samples)
+        _save("tsne-features", [*beside, *runs], saving, opening, samples=samples)
     else:
-        _save("tsne", runs, out, opening, samples=samples, mixed=mixed)
+        _save("tsne", runs, saving, opening, samples=samples, mixed=mixed)
 
 
-@flags(opening=OPENING)
+@flags(saving=SAVING, opening=OPENING)
 def flatness(
     opening: dict[str, Any],
+    saving: dict[str, Any],
     runs: Runs,
     scope: Annotated[
         str, typer.Option(help="what is moved: classifier, or network (filter-normalised)", hidden=True)
     ] = "classifier",
     directions: Annotated[int, typer.Option(help="random directions", min=1, max=100_000, hidden=True)] = 50,
     samples: Samples = 300,
-    out: Out = FIGURES,
 ) -> None:
     """Plot how flat the minima of runs are.
 
@@ -78,18 +78,18 @@ def flatness(
 
     Example: fgmix plot flatness runs/RUN1 runs/RUN2 --out figures
     """
-    _save("flatness", runs, out, opening, scope=scope, directions=directions, samples=samples)
+    _save("flatness", runs, saving, opening, scope=scope, directions=directions, samples=samples)
 
 
-@flags(opening=Flags(Opening, omit=("which", "model"), everyday=("device",)))
+@flags(saving=SAVING, opening=Flags(Opening, omit=("which", "model"), everyday=("device",)))
 def surface(
     opening: dict[str, Any],
+    saving: dict[str, Any],
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUNS", help="a run of ERM and one of FGMix for each test domain")
     ],
     resolution: Annotated[int, typer.Option(help="points on each side of the grid", min=2, max=1000)] = 21,
     samples: Samples = 150,
-    out: Out = FIGURES,
 ) -> None:
     """Plot losses and accuracy on the plane through three models.
 
@@ -99,18 +99,18 @@ def surface(
 
     Example: fgmix plot surface runs/ERM runs/FGMIX --out figures
     """
-    _save("surface", runs, out, opening, resolution=resolution, samples=samples)
+    _save("surface", runs, saving, opening, resolution=resolution, samples=samples)
 
 
-@flags(opening=OPENING)
+@flags(saving=SAVING, opening=OPENING)
 def scores(
     opening: dict[str, Any],
+    saving: dict[str, Any],
     run: Run,
     pairs: Annotated[int, typer.Option(help="pairs of samples for each pair of domains", min=1, max=100_000)] = 200,
     any_class: Annotated[
         bool, typer.Option("--any-class", help="pairs need not share their class", hidden=True)
     ] = False,
-    out: Out = FIGURES,
 ) -> None:
     """Plot the learned compatibility A_ω against the cosine.
 
@@ -118,18 +118,18 @@ def scores(
 
     Example: fgmix plot scores runs/RUN --out figures
     """
-    _save("scores", [run], out, opening, pairs=pairs, same_class=not any_class)
+    _save("scores", [run], saving, opening, pairs=pairs, same_class=not any_class)
 
 
-@flags(opening=OPENING)
+@flags(saving=SAVING, opening=OPENING)
 def shift(
     opening: dict[str, Any],
+    saving: dict[str, Any],
     run: Run,
     permutations: Annotated[
         int, typer.Option(help="permutations behind a p value", min=1, max=100_000, hidden=True)
     ] = 500,
     samples: Samples = 200,
-    out: Out = FIGURES,
 ) -> None:
     """Plot how far apart the domains are.
 
@@ -137,14 +137,14 @@ def shift(
 
     Example: fgmix plot shift runs/RUN --out figures
     """
-    _save("shift", [run], out, opening, permutations=permutations, samples=samples)
+    _save("shift", [run], saving, opening, permutations=permutations, samples=samples)
 
 
-def _save(kind: str, runs: list[Path], out: Path, opening: dict[str, Any], **options: Any) -> None:
+def _save(kind: str, runs: list[Path], saving: dict[str, Any], opening: dict[str, Any], **options: Any) -> None:
     """Plot and save a figure of runs; `opening` are those fields of `Opening` that the kind has."""
     from fgmix.figures.compute.plot import plot_models
 
     how = vars(Opening(**opening))
     places = {"dataset": how["dataset"] or None, "data_root": how["data_root"] or None, "device": how["device"]}
     weights = {name: how[name] for name in opening.keys() & {"which", "model", "seed"}}
-    save(plot_models(kind, runs, **places, **weights, **options), out)
+    save(plot_models(kind, runs, **places, **weights, **options), saving)

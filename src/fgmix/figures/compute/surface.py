@@ -117,7 +117,7 @@ def compute_surface(
     anchors = [initial, *algorithms]
     plane = Plane.through(*(flatten(each) for each in anchors))
     labels, path, steps, points = _project_paths(plane, first, second, averages, progress)
-    u, v = (span_grid(np.concatenate([plane.points, points])[:, axis], resolution) for axis in (0, 1))
+    u, v = widen_narrower(*(span_grid(np.concatenate([plane.points, points])[:, axis], resolution) for axis in (0, 1)))
     measure = _prepare_measuring((first, second), algorithms, samples, seed)
     states = [{name: tensor.clone() for name, tensor in get_predictor_tensors(each).items()} for each in anchors]
     rows = np.array(
@@ -169,6 +169,21 @@ def combine(states: Sequence[Tensors], c: Sequence[float]) -> dict[str, Tensor]:
         mixed = torch.tensordot(torch.tensor(c, dtype=last.dtype, device=last.device), tensors, 1)
         result[name] = torch.maximum(mixed, tensors.amin(0)) if name.endswith("running_var") else mixed
     return result
+
+
+def widen_narrower(u: Floats, v: Floats) -> tuple[Floats, Floats]:
+    """Widen the narrower grid around its middle to a third of the wider one: both are drawn with one scale.
+
+    >>> u, v = widen_narrower(np.linspace(0, 9, 3), np.linspace(0, 1, 3))
+    >>> u.tolist(), v.tolist()
+    ([0.0, 4.5, 9.0], [-1.0, 0.5, 2.0])
+    """
+    spans = [np.ptp(u), np.ptp(v)]
+    widened = []
+    for grid, span in ((u, spans[0]), (v, spans[1])):
+        half = max(span, max(spans) / 3) / 2
+        widened.append(np.linspace(grid.mean() - half, grid.mean() + half, len(grid)))
+    return widened[0], widened[1]
 
 
 def span_grid(values: Floats, resolution: int) -> Floats:

@@ -180,12 +180,16 @@ const drawPanel = (panel, number, label) => {
   const ticks = { x: panel.x.ticks ?? roundTicks(ranges.x), y: panel.y.ticks ?? roundTicks(ranges.y) };
   const named = panel.y.ticks !== null && panel.y.ticks.length > 0;
   const tilted = panel.x.ticks !== null && panel.x.ticks.length > 0 && longest(ticks.x) * ticks.x.length > 42;
-  const height = named ? Math.max(120, Math.min(900, 90 + 30 * (ranges.y[1] - ranges.y[0]))) : HEIGHT;
+  const above = (ticks.x.length ? 18 : 4) + (panel.x.label ? 18 : 0) + (tilted ? 50 : 0) + 8;
+  const left = 14 + 6.2 * longest(ticks.y) + (panel.y.label ? 18 : 0);
+  // A unit has the same length on both axes where distances matter.
+  const ratio = (ranges.y[1] - ranges.y[0]) / (ranges.x[1] - ranges.x[0]);
+  const height = panel.equal ? above + ratio * (WIDTH - 10 - left) : named ? Math.max(120, Math.min(900, 90 + 30 * (ranges.y[1] - ranges.y[0]))) : HEIGHT;
   const box = {
-    left: 14 + 6.2 * longest(ticks.y) + (panel.y.label ? 18 : 0),
+    left,
     right: WIDTH - 10,
     top: 8,
-    bottom: height - (ticks.x.length ? 18 : 4) - (panel.x.label ? 18 : 0) - (tilted ? 50 : 0),
+    bottom: height - above + 8,
   };
   const x = scale(ranges.x, panel.x.flipped ? [box.right, box.left] : [box.left, box.right]);
   const y = scale(ranges.y, panel.y.flipped ? [box.top, box.bottom] : [box.bottom, box.top]);

@@ -76,7 +76,7 @@ const runDetails = (run) => {
   ]);
   const drawing = make("div", { class: "drawing" });
   if (run.curves) drawChart(drawing, run.curves);
-  else drawing.append(make("p", { class: "caption" }, `Draw its curves with: fgmix plot curves ${run.name}`));
+  else drawing.append(make("p", { class: "caption" }, `Draw its curves with: fgmix plot results ${run.name} --kind curves`));
   return [
     make("p", { class: "caption" }, [run.name, `fgmix ${run.version}`, `data ${run.data}`].filter(Boolean).join(" · ")),
     commandLine(run.command),
