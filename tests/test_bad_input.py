@@ -415,6 +415,9 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{model} {model} {images} --quiet": "shape",
         "{image_model} {image_model} {arrays}": "shape",
     },
+    "plot weights": {
+        "--out /proc/x": "--out",
+    },
     "plot cd": {
         "{odd}/nowhere": "nowhere",
         "{sweep}": "2 methods",
@@ -434,6 +437,9 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{arrays}": "scans.npz",
     },
     "plot tsne": {
+        "{odd}/nowhere --shift": "nowhere",
+        "{erm} --permutations -2 --shift": "--permutations",
+        "{erm} --samples 1 --shift": "--samples",
         "{odd}/nowhere": "nowhere",
         "{sweep}": "sweep",
         "{erm}": "erm",
@@ -472,11 +478,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{erm}": "erm",
         "{fgmix} --pairs 0": "--pairs",
         "{fgmix} --pairs 1000000000000": "--pairs",
-    },
-    "plot shift": {
-        "{odd}/nowhere": "nowhere",
-        "{erm} --permutations -2": "--permutations",
-        "{erm} --samples 1": "--samples",
     },
 }
 

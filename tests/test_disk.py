@@ -40,7 +40,7 @@ COMMANDS = {
     "pack": "report {sweep} --pack {new}/all.records.xz",
     "soup": "soup {erm} {fgmix} --device cpu --quiet --out {new}/soup",
     "plot": "plot results {erm} --kind curves --out {new}",
-    "plot in rows": "plot shift {erm} --permutations 2 --out {new}",
+    "plot in rows": "plot tsne {erm} --shift --permutations 2 --out {new}",
 }
 
 

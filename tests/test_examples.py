@@ -31,18 +31,6 @@ def test_plain_loop(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < found["loss"] < torch.log(torch.tensor(4.0))  # better than guessing one of four classes
 
 
-def test_mixing_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The paper's own numbers."""
-    monkeypatch.setattr("sys.argv", ["mixing_weights.py", str(tmp_path)])
-    example = runpy.run_path(str(EXAMPLES / "mixing_weights.py"), run_name="__main__")
-    assert (tmp_path / "weights.png").stat().st_size > 10_000
-    found = example["compute_weights"](lam=(1.0, 3.0), points=2)
-    np.testing.assert_allclose(found.a_tilde[:, 0], found.a)  # λ = 1 is the identity
-    np.testing.assert_allclose(found.a_tilde[0, 1], [-0.3667, 1.1333, 0.2333], atol=1e-4)
-    np.testing.assert_allclose(found.weights, [0.21218712, 0.39938428, 0.33777486, 0.05065374], atol=1e-8)
-    np.testing.assert_allclose(found.updates, [[-0.793, 0.023], [-1.5, 0], [-1.5, -0.5]], atol=1e-3)
-
-
 def test_rotated_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     script = EXAMPLES / "rotated_digits.py"
     monkeypatch.setattr("sys.argv", [str(script), "--seeds", "1", "--steps", "13", "--out", str(tmp_path)])

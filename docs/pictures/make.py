@@ -71,12 +71,13 @@ def draw_figures(runs: dict[tuple[str, str], str], sweep: Path) -> None:
     two = [runs[algorithm, domain] for domain in domains[-2:] for algorithm in ("erm", "fgmix")]
     fgmix_runs = [runs["fgmix", domain] for domain in domains[-2:]]
     commands = {
+        "weights": ["weights"],
         "tsne": ["tsne", *fgmix_runs, "--samples", "60", "--mixed", "150"],
         "flatness": ["flatness", *every, "--directions", "20", "--samples", "100"],
         "flatness-network": ["flatness", *every[-3:], "--scope", "network", "--directions", "10", "--samples", "20"],
         "surface": ["surface", *two, "--resolution", "13", "--samples", "60"],
         "scores": ["scores", fgmix_runs[-1]],
-        "shift": ["shift", fgmix_runs[-1], "--permutations", "50", "--samples", "60"],
+        "shift": ["tsne", "--shift", fgmix_runs[-1], "--permutations", "50", "--samples", "60"],
         "cd": ["cd", str(sweep)],
         "domains": ["results", RECORDS, "--kind", "domains"],
         "line": ["results", FEATURES, "--kind", "line"],
@@ -85,9 +86,6 @@ def draw_figures(runs: dict[tuple[str, str], str], sweep: Path) -> None:
     for name, words in commands.items():
         written = fgmix("plot", *words, "--out", str(sweep / "figures")).splitlines()
         shrink(Path(written[0]), HERE / f"{name}.png")
-    example = HERE.parent.parent / "examples" / "mixing_weights.py"
-    subprocess.run([sys.executable, str(example), str(sweep / "figures")], check=True)
-    shrink(sweep / "figures" / "weights.png", HERE / "weights.png")
 
 
 def photograph(report: Path) -> None:

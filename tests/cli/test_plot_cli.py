@@ -74,6 +74,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 COMMANDS = {
+    "weights": ["weights"],
     "curves": ["results", "fgmix", "--kind", "curves"],
     "tsne": ["tsne", "fgmix", "--samples", "8", "--mixed", "6"],
     "tsne-features": ["tsne", "fgmix", "--beside", "erm", "--samples", "8"],
@@ -89,7 +90,7 @@ COMMANDS = {
         *("--resolution", "2", "--samples", "5"),
     ],
     "scores": ["scores", "fgmix", "--pairs", "5"],
-    "shift": ["shift", "erm", "--permutations", "5"],
+    "shift": ["tsne", "erm", "--shift", "--permutations", "5"],
     "cd": ["cd", "folder"],
     "differences-fgmix": ["results", "folder", "--kind", "differences", "--baseline", "FGMix"],
     "domains": ["results", "folder", "--kind", "domains"],
@@ -154,8 +155,8 @@ def test_redraw_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["tsne", "nowhere"], "nowhere"),
         (["tsne", "erm"], "erm"),
         (["scores", "erm"], "erm"),
-        (["shift", "erm", "--which", "first"], "last"),
-        (["shift", "erm", "--model", "swad"], "last_swad"),
+        (["tsne", "erm", "--shift", "--which", "first"], "last"),
+        (["tsne", "erm", "--shift", "--model", "swad"], "last_swad"),
         (["surface", "erm", "fgmix", "erm 1"], "erm"),
         (["surface", "erm"], "2"),
         (["results", "erm", "--kind", "sensitivity"], "--grid"),

@@ -20,6 +20,7 @@ from fgmix.figures.sensitivity import Sensitivity
 from fgmix.figures.shift import Shift
 from fgmix.figures.surface import Surface
 from fgmix.figures.tsne import Embedding
+from fgmix.figures.weights import WeightEffect
 from fgmix.records.rows import Row
 from fgmix.results.statistics import Comparison
 
@@ -81,6 +82,22 @@ def scores(pairs: int = 6) -> Scores:
     names = np.array([f"d{i} → d{i + 1}" for i in range(pairs)])
     score, cosine = rng.random((pairs, 20)), rng.random((pairs, 20))
     return Scores(names, score, cosine, np.linspace(0.35, 0.58, pairs), "gradients", "sketch")
+
+
+def weight_effect() -> WeightEffect:
+    lam = np.linspace(-2, 2, 5)
+    a = np.array([[0.1, 0.6, 0.3], [0.25, 0.4, 0.35]])
+    return WeightEffect(
+        lam,
+        a,
+        lam[None, :, None] * a[:, None] - (lam[None, :, None] - 1) / 3,
+        np.array([[-0.5, 1.0], [1.0, -1.0]]),
+        np.array([0.7, 0.3]),
+        np.array([[-1.6, 1.0], [0.5, 1.5], [1.5, 0.5]]),
+        np.array([[-0.8, 0.0], [-1.5, 0.0], [-1.5, -0.5]]),
+        np.array(["FGMix", "AND-Mask", "ERM"]),
+        np.array(["fgmix", "andmask", "erm"]),
+    )
 
 
 def curves(mixes: bool = True) -> Curves:
@@ -175,6 +192,7 @@ def every() -> dict[str, Any]:
         flatness(),
         surface(),
         scores(),
+        weight_effect(),
         curves(),
         sensitivity(),
         domains(),

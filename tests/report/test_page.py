@@ -247,7 +247,7 @@ def test_commands_of_figures_name_their_folder(tmp_path: Path) -> None:
     folder = folders.write(tmp_path / "my runs", [*folders.records(), *variants])
     text = Seen(write_report(read_runs(folder)).read_text()).text
     commands = {command.name or command.callback.__name__ for command in plots.registered_commands if command.callback}
-    assert set(re.findall(r"fgmix plot (\w+)", text)) == {"curves", "results"} <= commands
+    assert set(re.findall(r"fgmix plot (\w+)", text)) == {"cd", "results"} <= commands
     assert f"fgmix plot cd '{folder}' --selection training_domain" in text
 
 

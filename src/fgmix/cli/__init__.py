@@ -53,7 +53,7 @@ app.add_typer(plots, name="plot")
 # Commands that read records alone: they run no code of a method, a dataset or a backbone.
 PLAIN: tuple[Callable[..., None], ...] = (
     *(demo.demo, status.status, report.report, doctor.doctor),
-    *(results.cd, results.results),
+    *(results.weights, results.cd, results.results),
 )
 command: Callable[..., None]
 for command in (
@@ -63,8 +63,8 @@ for command in (
 ):
     app.command(command.__name__.rstrip("_"), cls=Command)(command if command in PLAIN else accept_plugins(command))
 for command in (
-    *(results.cd, results.results),
-    *(models.tsne, models.flatness, models.surface, models.scores, models.shift),
+    *(results.weights, results.cd, results.results),
+    *(models.tsne, models.flatness, models.surface, models.scores),
 ):
     plots.command(cls=Command)(command if command in PLAIN else accept_plugins(command))
 

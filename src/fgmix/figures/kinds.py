@@ -31,6 +31,7 @@ from fgmix.figures.sensitivity import Sensitivity, collect_sensitivities, descri
 from fgmix.figures.shift import Shift, describe_shift
 from fgmix.figures.surface import Surface, claim_surface, describe_surface
 from fgmix.figures.tsne import Embedding, describe_embedding
+from fgmix.figures.weights import WeightEffect, describe_weights
 from fgmix.records.files import read_bytes, write_bytes
 
 
@@ -57,6 +58,7 @@ KINDS = {
         Kind(Flatness, describe_flatness, claim_flatness),
         Kind(Surface, describe_surface, claim_surface),
         Kind(Scores, lambda rows: describe_scores(*rows), claim_scores),
+        Kind(WeightEffect, lambda rows: describe_weights(*rows)),
         Kind(Curves, lambda rows: describe_curves(*rows)),
         Kind(Differences, lambda rows: describe_differences(*rows), collect=collect_differences),
         Kind(Domains, lambda rows: describe_domains(*rows), collect=collect_domains),

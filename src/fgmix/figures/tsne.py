@@ -130,7 +130,7 @@ def _write_caption(rows: Sequence[Embedding]) -> str:
         if np.isfinite(arrays.trained_share)
     ]
     in_training = (
-        f" In training it was {', '.join(trained)} over the steps before the last evaluation (`fgmix plot results --kind curves`): on "
+        f" In training it was {', '.join(trained)} over the steps before the last evaluation: on "
         "training batches, while the weights and the policy still changed."
     )
     return (

@@ -10,6 +10,7 @@ import typer
 
 from fgmix.cli.options import Checked, Flags, declare, flags, forbid
 from fgmix.cli.plot import SAVING, save
+from fgmix.errors import UserError
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUNS", help="folders of finished runs")]
@@ -43,16 +44,26 @@ def tsne(
     beside: Annotated[list[Path] | None, typer.Option(help="runs whose codes to show beside these runs'")] = None,
     samples: Samples = 150,
     mixed: Annotated[int, typer.Option(help="mixed codes of each kind", min=1, max=100_000, hidden=True)] = 300,
+    shift: Annotated[bool, typer.Option("--shift", help="how far apart the domains are, instead of the codes")] = False,
+    permutations: Annotated[
+        int, typer.Option(help="with --shift: permutations behind a p value", min=1, max=100_000, hidden=True)
+    ] = 500,
 ) -> None:
     """Plot latent codes: original, random interpolation, FGMix.
 
-    With --beside, the codes of several methods are plotted instead.
+    With --beside, the codes of several methods are plotted instead. With --shift, the distances between the domains of
+    one run, by a domain classifier and a kernel two-sample test on the codes.
 
     Several runs give one row per test domain.
 
     Example: fgmix plot tsne runs/RUN --out figures
     """
-    if beside:
+    forbid(context, ("beside", "mixed") if shift else ("permutations",), f"with{'' if shift else 'out'} --shift")
+    if shift:
+        if len(runs) > 1:
+            raise UserError(f"--shift measures one run. Found {len(runs)}. Name one.")
+        _save("shift", runs, saving, opening, permutations=permutations, samples=samples)
+    elif beside:
         forbid(context, ("mixed",), "with --beside")
         _save("tsne-features", [*beside, *runs], saving, opening, samples=samples)
     else:
@@ -88,7 +99,7 @@ def surface(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUNS", help="a run of ERM and one of FGMix for each test domain")
     ],
-    resolution: Annotated[int, typer.Option(help="points on each side of the grid", min=2, max=1000)] = 21,
+    resolution: Annotated[int, typer.Option(help="points on each side of the grid", min=2, max=1000, hidden=True)] = 21,
     samples: Samples = 150,
 ) -> None:
     """Plot losses and accuracy on the plane through three models.
@@ -107,7 +118,9 @@ def scores(
     opening: dict[str, Any],
     saving: dict[str, Any],
     run: Run,
-    pairs: Annotated[int, typer.Option(help="pairs of samples for each pair of domains", min=1, max=100_000)] = 200,
+    pairs: Annotated[
+        int, typer.Option(help="pairs of samples for each pair of domains", min=1, max=100_000, hidden=True)
+    ] = 200,
     any_class: Annotated[
         bool, typer.Option("--any-class", help="pairs need not share their class", hidden=True)
     ] = False,
@@ -119,25 +132,6 @@ def scores(
     Example: fgmix plot scores runs/RUN --out figures
     """
     _save("scores", [run], saving, opening, pairs=pairs, same_class=not any_class)
-
-
-@flags(saving=SAVING, opening=OPENING)
-def shift(
-    opening: dict[str, Any],
-    saving: dict[str, Any],
-    run: Run,
-    permutations: Annotated[
-        int, typer.Option(help="permutations behind a p value", min=1, max=100_000, hidden=True)
-    ] = 500,
-    samples: Samples = 200,
-) -> None:
-    """Plot how far apart the domains are.
-
-    Measured by a domain classifier and a kernel two-sample test on latent codes.
-
-    Example: fgmix plot shift runs/RUN --out figures
-    """
-    _save("shift", [run], saving, opening, permutations=permutations, samples=samples)
 
 
 def _save(kind: str, runs: list[Path], saving: dict[str, Any], opening: dict[str, Any], **options: Any) -> None:

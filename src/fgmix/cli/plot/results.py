@@ -18,6 +18,18 @@ FromDomainbed = Annotated[
 
 
 @flags(saving=SAVING)
+def weights(saving: dict[str, Any]) -> None:
+    """Plot the effect of λ on ã, and the paper's toy example.
+
+    Example: fgmix plot weights --out figures
+    """
+    from fgmix.figures.compute.weights import compute_weights
+    from fgmix.figures.plot import Plot
+
+    save(Plot("weights", compute_weights()), saving)
+
+
+@flags(saving=SAVING)
 def cd(
     saving: dict[str, Any],
     folders: Annotated[list[Path] | None, typer.Argument(metavar="FOLDERS", help="folders of sweeps")] = None,

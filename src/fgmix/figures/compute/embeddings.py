@@ -71,7 +71,7 @@ def embed_mixing(
 
 
 def read_trained_share(run: OpenedRun) -> float:
-    """Read the share of extrapolated codes at the last evaluation, as `fgmix plot results --kind curves` draws it; NaN if there is none."""
+    """Read the share of extrapolated codes at the last evaluation, as its curves show; NaN if none."""
     curves = collect_curves(run.record)
     shares = curves.metric_values[curves.metrics == name_metric("extrapolated")]
     return float(shares[0, -1]) if len(shares) else float("nan")

@@ -1,37 +1,16 @@
-"""Draw the paper's illustration of mixing: gradients of three samples, the effect of λ on ã, and the toy example.
-
-    python examples/mixing_weights.py [FOLDER]
-
-It needs no run. The paper gives no numbers for its first panel: the minima are ours, with the angles that its text
-describes. It also shows how a figure of your own is described once and drawn by `fgmix.figures.draw`.
-"""
+"""Weights: gradients of three samples, the effect of λ on ã, and the paper's toy example."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import torch
 
-from fgmix.algorithms import get
 from fgmix.figures.arrays import Floats, Texts
 from fgmix.figures.description import INK, Axis, Band, Chart, Line, Mark, Panel, Points, Words, to_ink
-from fgmix.figures.draw import draw
 from fgmix.figures.looks import GREY, assign_domain_looks, assign_looks
-from fgmix.functional.gradients import sign_agreement
-from fgmix.mixing import cosine_scores, scale_and_shift
-from fgmix.mixing.scores import Vectors
 
 DIGITS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-PAPER_WEIGHTS = ((0.1, 0.6, 0.3), (0.25, 0.4, 0.35))
-TOY_GRADIENTS = ((-0.5, 1.0), (-1.0, 0.5), (-1.0, -1.0), (1.0, -1.0))
-# Minima m_i of the losses ‖φ − m_i‖²/2 of three samples: the steepest descent from φ = 0 is m_i. As in the paper, 2
-# and 3 have similar directions, 1 and 3 opposite ones, and 2 agrees most with the others.
-SURFACES = ((-1.6, 1.0), (0.5, 1.5), (1.5, 0.5))
-TOY_ALGORITHMS = ("fgmix", "andmask", "erm")
-TOY_DISAGREEMENT = 0.3  # AND-Mask drops a component where more of the signs disagree
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,31 +26,6 @@ class WeightEffect:
     updates: Floats  # the update of each algorithm (3, 2)
     update_names: Texts  # labels of these algorithms (3,)
     update_algorithms: Texts  # keys of these algorithms (3,)
-
-
-def compute_weights(lam: tuple[float, float] = (-10.0, 10.0), points: int = 81) -> WeightEffect:
-    """Compute three losses and their gradients, ã at points of a range of λ for the paper's a, and its toy example.
-
-    toy: a = softmax(Σ_{j≠i} cos(g_i, g_j)),  FGMix Σ a_i g_i,  ERM Σ g_i,
-         AND-Mask Σ g_i where the share of disagreeing signs is at most 0.3
-    """
-    a = torch.tensor(PAPER_WEIGHTS, dtype=torch.float64)
-    values = torch.linspace(*lam, points, dtype=torch.float64)
-    g = torch.tensor(TOY_GRADIENTS, dtype=torch.float64)
-    toy = torch.softmax(cosine_scores(Vectors((g,)), torch.arange(len(g)).unsqueeze(0)), 1).squeeze(0)
-    erm = g.sum(0)
-    disagreement = (1 - sign_agreement([[g_e] for g_e in g])[0]) / 2
-    return WeightEffect(
-        lam=values.numpy(),
-        a=a.numpy(),
-        a_tilde=torch.stack([scale_and_shift(a, float(value)) for value in values], 1).numpy(),
-        gradients=g.numpy(),
-        weights=toy.numpy(),
-        surfaces=np.array(SURFACES),
-        updates=torch.stack([toy @ g, torch.where(disagreement <= TOY_DISAGREEMENT, erm, 0.0), erm]).numpy(),
-        update_names=np.array([get(key).label for key in TOY_ALGORITHMS]),
-        update_algorithms=np.array(TOY_ALGORITHMS),
-    )
 
 
 def describe_weights(arrays: WeightEffect) -> Chart:
@@ -161,10 +115,3 @@ def _describe_toy(arrays: WeightEffect) -> Panel:
         marks.append(_draw_arrow(text, update, to_ink(looks[key].colour), 2.5, text))
     count = {2: "two", 3: "three", 4: "four", 5: "five"}.get(len(arrays.gradients), str(len(arrays.gradients)))
     return Panel(f"Toy example: {count} gradients, three updates", x, y, marks)
-
-
-if __name__ == "__main__":
-    out = Path(sys.argv[1] if len(sys.argv) > 1 else "figures")
-    out.mkdir(parents=True, exist_ok=True)
-    draw(describe_weights(compute_weights())).savefig(out / "weights.png", dpi=300)
-    print(out / "weights.png")
