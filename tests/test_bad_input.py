@@ -358,7 +358,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "algorithms --family mixups": "'mixup'",
         "algorithms sam+": "'sam+'",
         "algorithms sam+dann": "'sam+dann'",
-        "algorithms *+corall": "'sam+coral'",
+        "algorithms *+corall": "+coral'",
         "datasets --family mixup": "--family",
         "datasets nothing": "'nothing'",
         "backbones resnet9999": "'resnet9999'",
