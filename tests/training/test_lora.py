@@ -81,6 +81,7 @@ def test_a_run_without_adapters_is_recorded_as_before(data: DomainDataset) -> No
         ({"lora": 0, "lora_targets": "attn"}, "lora_targets"),
         ({"lora": 0, "lora_alpha": 1.0}, "lora_alpha"),
         ({"freeze": 1}, "lora"),
+        ({"freeze_bn": False}, "freeze_bn"),
         ({"lora": -1}, "lora"),
         ({"lora_dropout": 1.0}, "lora_dropout"),
     ],
@@ -108,6 +109,13 @@ def test_a_killed_run_ends_like_an_undisturbed_one(
         ours, theirs = (torch.load(folder / name, weights_only=True) for folder in (whole.folder, resumed.folder))
         assert all(torch.equal(ours[key], theirs[key]) for key in ours)
         assert not any(".base_layer." in key or "patch_embed" in key for key in ours)
+
+
+def test_a_run_from_a_shared_trunk_is_that_without_one(data: DomainDataset, tmp_path: Path) -> None:
+    options = {"algorithm": "fgmix", "settings": {"lr": 0.01, "tau": 0.5}}
+    alone = run(data, tmp_path / "alone", **options)
+    shared = train(spec(**options), tmp_path / "shared", dataset=data, device="cpu", progress=False, trunk=1)
+    assert (alone.folder / "record.json").read_bytes() == (shared.folder / "record.json").read_bytes()
 
 
 def test_opening_a_run_rebuilds_the_base_from_its_weights(data: DomainDataset, tmp_path: Path) -> None:

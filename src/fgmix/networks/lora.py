@@ -66,7 +66,12 @@ def add_adapters(
 
 
 def merge_adapters(module: N) -> N:
-    """Return a copy of a network with its adapters added to the base: plain layers, with the names of the base."""
+    """Return a copy of a network with its adapters added to the base: plain layers, with the names of the base.
+
+    A network without adapters is returned itself.
+    """
+    if not list_base(module):
+        return module
     merged = copy.deepcopy(module)
     for featurizer in [each for each in merged.modules() if isinstance(each, Featurizer) and each.base]:
         for name, layer in list(featurizer.named_modules()):

@@ -184,6 +184,8 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
     for name in ("frozen", "freeze"):
         if spec.lora and getattr(spec, name):
             raise bad_value("lora", f"0 with --{name}", spec.lora, "Adapters leave the backbone as it is: drop one.")
+    if spec.lora and spec.freeze_bn is False:
+        raise bad_value("freeze_bn", "true with --lora, which leaves the backbone as it is", False)
     for name in LORA:
         if not spec.lora and getattr(spec, name):
             raise bad_value(name, "left out without --lora RANK", getattr(spec, name))
