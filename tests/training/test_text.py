@@ -9,14 +9,17 @@ import torch
 from msgspec import structs
 
 import tiny_clip
+from copying import replace
 from fgmix.errors import UserError
 from fgmix.networks.text import TextHead
 from fgmix.records.schema import RunRecord, RunSpec, to_plain
 from fgmix.sweeps.design import Sweep
+from fgmix.sweeps.plan import estimate_costs
+from fgmix.sweeps.presets import get_preset
 from fgmix.training import text
 from fgmix.training.loop import train
 from fgmix.training.open_run import load_algorithm
-from fgmix.training.prepare import build_algorithm, load_dataset, prepare
+from fgmix.training.prepare import build_algorithm, choose_load_options, load_dataset, prepare
 from fgmix.training.resolve import resolve
 
 
@@ -125,3 +128,47 @@ def test_a_sweep_evaluates_zero_shot_once_per_trial(spec: RunSpec) -> None:
     runs = [(each.algorithm, each.trial_seed) for each, _ in sweep.generate_specs()]
     assert [runs.count(("clip_zeroshot", trial)) for trial in (0, 1)] == [1, 1]
     assert runs.count(("erm", 0)) == 3
+
+
+def test_the_protocol_of_clip(spec: RunSpec) -> None:
+    dataset = load_dataset(spec, progress=False)
+    bare = {"backbone": None, "protocol": "clip-2024", "steps": None, "batch_size": None}
+    resolved = resolve(structs.replace(spec, **bare), dataset)
+    assert (resolved.backbone, resolved.pretrained) == ("open_clip:ViT-B-16.openai", True)
+    assert (resolved.head, resolved.templates, resolved.steps, resolved.batch_size) == (
+        "text-frozen",
+        "photo",
+        5000,
+        32,
+    )
+    recipe = {"lr": 5e-6, "weight_decay": 0.1, "optimizer": "adamw", "schedule": "cosine"}
+    assert resolved.settings.items() >= recipe.items()
+    assert choose_load_options(structs.replace(spec, **bare)).preferred_size == 224
+    linear = resolve(structs.replace(spec, **bare | {"head": "linear"}), dataset)
+    assert (linear.head, linear.texts) == ("linear", ())
+    other = resolve(structs.replace(spec, **bare | {"backbone": "resnet18.tv_in1k"}), dataset)
+    assert (other.head, other.settings["lr"]) == ("linear", 5e-5)
+
+
+def test_the_preset_of_clip_runs(spec: RunSpec, tmp_path: Path) -> None:
+    """Every run of the preset, at toy size."""
+    sweeps = get_preset("clip-2024").sweeps
+    small = {"backbone": spec.backbone, "steps": 2, "batch_size": 3, "averaging": "none"}
+    settings = {}
+    for sweep in sweeps:
+        common = {**sweep.common, **small, **({"warmup_head": 2} if "warmup_head" in sweep.common else {})}
+        toy = replace(sweep, datasets=(spec.dataset,), test_domains=("art",), trials=1, common=common)
+        for each, _ in toy.generate_specs():
+            record = train(each, tmp_path / "runs", progress=False)
+            settings[record.spec.algorithm, record.spec.arm] = record.spec.settings
+            assert record.status == "done"
+    assert len(settings) == 11
+    assert all(each["weight_decay"] == 0.1 and each["lr"] <= 5e-5 for each in settings.values())
+
+
+def test_the_plan_of_clip_counts_its_cost(spec: RunSpec) -> None:
+    sweep = get_preset("clip-2024").sweeps[0]
+    common = {**sweep.common, "backbone": spec.backbone}
+    toy = replace(sweep, datasets=(spec.dataset,), algorithms=("clip_zeroshot", "erm"), trials=1, common=common)
+    costs = {each.run.spec.algorithm: each.estimate.seconds for each in estimate_costs([toy], device="cpu").runs}
+    assert 0 < costs["clip_zeroshot"] < costs["erm"] / 10  # one step and one evaluation instead of 5,000

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fgmix.records.schema import Protocol
+from fgmix.records.schema import Head, Protocol
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class Rules:
     tags: Mapping[str, str]  # by backbone, timm's tag of the published weights to use if the name has no tag
     freeze_bn: bool  # whether batch-norm layers of pre-trained networks stay in evaluation mode by default
     augmented_validation: bool  # whether the source domains are augmented when they are evaluated
+    backbone: str | None = None  # pre-trained network for images if none is named; None for a ResNet-50
+    head: Head = "linear"  # classifier of that network
     mlp: str = "mlp"  # network for arrays of features if none is named
     interpolation: str | None = None  # how images are resized; None for what the backbone's weights expect
     # The first step after which the model is evaluated, then every `eval_every` steps; None for `eval_every`.
@@ -79,6 +81,18 @@ PROTOCOLS: dict[Protocol, Rules] = {
         first_evaluation=1,
         longer={"DomainNet": (5001, 1000)},
         fixes_recipe=True,
+    ),
+    "clip-2024": Rules(  # docs/clip.md says which papers agree on what
+        about="fine-tuning of CLIP ViT-B/16 against the texts of the classes",
+        commit="",
+        steps=5000,
+        tags=_TORCHVISION,
+        freeze_bn=True,
+        augmented_validation=False,
+        backbone="open_clip:ViT-B-16.openai",
+        head="text-frozen",
+        longer={"DomainNet": (15000, 1000)},
+        recipe={"optimizer": "adamw", "schedule": "cosine", "weight_decay": 0.1},
     ),
 }
 

@@ -32,7 +32,7 @@ LONGEST_ARM = 80  # characters
 LONGEST_NAME = 200  # bytes of the readable part of a run's name
 LORA = ("lora", "lora_targets", "lora_alpha", "lora_dropout")  # options of adapters
 
-Protocol = Literal["clean", "domainbed-2020", "domainbed-2024"]
+Protocol = Literal["clean", "domainbed-2020", "domainbed-2024", "clip-2024"]
 Averaging = Literal["swa", "swad", "none"]
 Head = Literal["linear", "mlp", "text", "text-frozen"]
 Templates = Literal["photo", "name", "depictions"]
@@ -135,9 +135,8 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
     pretrained: Annotated[bool | None, About("start from published ImageNet weights", "Network")] = None
     weights: Annotated[str, About("local weights file for the backbone", "Network", place=True)] = ""
     head: Annotated[
-        Head,
-        About("classifier; text: embeddings of the names of the classes", "Network"),
-    ] = "linear"
+        Head | None, About("classifier; text: embeddings of the class names; default: linear", "Network")
+    ] = None
     templates: Annotated[
         Templates | None, About("with --head text: set of texts per class; default photo, see docs/clip.md", "Network")
     ] = None
@@ -251,6 +250,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
     bf16: Literal[False] = False  # of earlier versions: names of runs include it
     standardize: bool = False  # for records made before this option
     backbone: str
+    head: Head = "linear"
     pretrained: bool
     freeze_bn: bool
     channels_last: bool

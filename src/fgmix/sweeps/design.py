@@ -19,6 +19,7 @@ from fgmix.algorithms import get
 from fgmix.data import DomainDataset, depends_on_trial
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.files import check_path
+from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import RunRecord, RunSpec
 from fgmix.seeding import seed_hash
 from fgmix.sweeps.search import Space, sample_hparams
@@ -199,8 +200,12 @@ class Sweep:
         # With a frozen backbone, the network for features is trained, whatever the backbone.
         frozen = self.common.get("frozen")
         kind = "features" if frozen else data.kind
-        backbone = None if frozen or self.common.get("lora") else self.common.get("backbone")  # as in `resolve`
+        rules = PROTOCOLS[self.common.get("protocol", "clean")]
+        named = self.common.get("backbone") or rules.backbone
+        backbone = None if frozen or self.common.get("lora") else named  # as in `resolve`
         sample = sample_hparams(algorithm, data.name, kind, hparams_seed, trial_seed, self.space, backbone)
+        if hparams_seed == 0:  # the defaults: those of the protocol
+            sample["settings"] |= {name: value for name, value in rules.recipe.items() if name in sample["settings"]}
         accepted = get(algorithm).Config.names()
         fixed = {name: value for name, value in {**self.settings, **point}.items() if name in accepted}
         return RunSpec(

@@ -112,7 +112,24 @@ _TYPEFACES_SETTINGS: dict[str, Setting] = {"lr": 3e-3, "domains_per_tuple": 3}
 
 _AS_THEY_ARE = tuple(name for name in ALGORITHMS if name not in ("metamixup", "l2a_ot", "ddg", "fgmix"))
 
+
+def _build_clip(algorithms: tuple[str, ...], arm: str = "", **options: Any) -> Sweep:
+    common = {"protocol": "clip-2024", "arm": arm, **options}
+    return Sweep(datasets=(*FOUR, "DomainNet"), algorithms=algorithms, trials=3, hparams=1, common=common)
+
+
 PRESETS: dict[str, dict[Scale, Preset]] = {
+    "clip-2024": {
+        "paper": Preset(
+            "CLIP ViT-B/16 on five datasets: zero-shot, prompts, fine-tuning with texts, a linear head or adapters",
+            (
+                _build_clip(("clip_zeroshot", "coop", "dpl", "erm", "coral", "miro", "fgmix", "clipood")),
+                _build_clip(("erm",), "linear probe", head="linear", freeze="all"),
+                _build_clip(("erm",), "LP-FT", head="linear", warmup_head=500),
+                _build_clip(("erm",), "LoRA", lora=8),
+            ),
+        ),
+    },
     "paper-overall": {
         "paper": Preset(
             "all methods on five datasets; SWA rows come from the same runs",

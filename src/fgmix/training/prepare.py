@@ -32,6 +32,7 @@ from fgmix.networks.recompute import recompute_blocks
 from fgmix.networks.registry import check_backbone, find_backbone
 from fgmix.networks.text import TEXT_HEADS, TextHead, check_text_size
 from fgmix.progress import Progress
+from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, RunSpec
 from fgmix.seeding import seed_hash, seed_torch
 from fgmix.terminal import print_notes
@@ -64,8 +65,9 @@ def choose_load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
     trial_seed = spec.trial_seed if depends_on_trial(spec.dataset) else 0  # 0: trials share the loaded data
     backbone = find_backbone(spec.backbone) if spec.backbone else None
     preferred = backbone.image_size if backbone else None
-    if spec.backbone and is_clip(spec.backbone):
-        preferred = get_image_size(spec.backbone)
+    named = spec.backbone or PROTOCOLS[spec.protocol].backbone or ""
+    if is_clip(named):
+        preferred = get_image_size(named)
     size = spec.image_size or None
     skip, window = spec.skip_unreadable, spec.window
     return LoadOptions(root, size, trial_seed, skip, progress, window=window, preferred_size=preferred)

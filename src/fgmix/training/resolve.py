@@ -53,9 +53,9 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         default_steps, eval_every = rules.longer.get(dataset.name, (rules.steps, eval_every))
     steps = (spec.steps or default_steps) if algorithm.trains else 1
     network = _resolve_network(spec, dataset, rules, base)
-    head = algorithm.head or spec.head
+    head = algorithm.head or spec.head or (rules.head if is_clip(network["backbone"]) else "linear")
     # Adapters have ten times the rate of a transformer's own weights, which is the usual one.
-    backbone = None if spec.frozen or spec.lora else spec.backbone
+    backbone = None if spec.frozen or spec.lora else spec.backbone or rules.backbone
     kind = "features" if spec.frozen else dataset.kind
     defaults = _list_defaults(algorithm, spec.protocol, dataset.name, kind, base, backbone)
     usual = defaults.pop("batch_size")
@@ -277,7 +277,8 @@ def _standardises(spec: RunSpec, dataset: DomainDataset) -> bool:
 
 def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
     """Resolve the backbone with the tag of its weights, its initialisation, and the normalisation of its inputs."""
-    name = spec.backbone or (rules.mlp if base.backbone == "mlp" else base.backbone)
+    usual = rules.backbone if rules.backbone and dataset.kind == "images" and not spec.frozen else base.backbone
+    name = spec.backbone or (rules.mlp if base.backbone == "mlp" else usual)
     registered, pretrained = find_backbone(name), spec.pretrained
     if pretrained is None:  # a name with a tag stands for published weights
         tagged_by_user = "." in name and not registered
