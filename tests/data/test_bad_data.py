@@ -301,7 +301,7 @@ CASES = [
     Case("missing files", "'a.png' (line 10)", csv("path,label,domain\nLINES\na.png,cat,art\n")),
     Case("NUL in a manifest", "line 2", csv("path,label,domain\na\0.png,cat,art\n")),
     Case("a path twice", "2 and 10", csv("path,label,domain\nLINES\npets/../pets/art/cat/1.png,cat,art\n")),
-    Case("Latin-1", "byte 18", csv("path,label,domain\n\udce9.png,cat,art\n")),
+    Case("Latin-1", "position 18", csv("path,label,domain\n\udce9.png,cat,art\n")),
     Case("UTF-16", "UTF-8", csv("path,label,domain\n", "utf-16")),
     Case("an open quote", "list.csv", csv('path,label,domain\n"a.png,cat,art\n')),
     Case("an endless cell", "field limit", csv(f"path,label,domain\n{'x' * 200_000},cat,art\n")),

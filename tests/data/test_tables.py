@@ -87,7 +87,7 @@ def test_manifests_are_no_tables(tmp_path: Path) -> None:
     [
         ("label,domain,age\n", "none"),
         ("label,domain\na,b\n", "columns of features"),
-        ("label,domain,age\na,b\n", "row 1"),
+        ("label,domain,age\na,b\n", "line 2"),
         ("label,domain,age\n,b,3\n", "label"),
         ("label,domain,age:number\na,b,old\n", "age"),
         ("label,domain,age\na,b,inf\n", "infinity"),

@@ -1,7 +1,8 @@
-"""Open regular files, and read and write arrays with a checksum."""
+"""Open regular files, read CSV files, and read and write arrays with a checksum."""
 
 from __future__ import annotations
 
+import csv
 import errno
 import io
 import os
@@ -14,11 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.errors import FAILURES, MachineError, readable_size
+from fgmix.errors import FAILURES, MachineError, UserError, readable_size
 from fgmix.records.digests import check_zip, damage_error, seal_zip
 from fgmix.records.files import write_bytes
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+LARGEST_CSV = 2_000_000_000  # bytes: more than ten million images need
 StrPath = str | Path  # of many files as texts: 120 bytes each, where a `Path` that was used takes 420
 
 _KINDS = {
@@ -72,6 +74,30 @@ def require_space(folder: Path, needed: float, what: str, remedy: str = "choose 
             f"Expected {readable_size(needed)} of free disk for {what}. Found {readable_size(free)} at {folder}. Free "
             f"space, or {remedy}."
         )
+
+
+def read_csv(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Read a CSV file in UTF-8: its header, and the cells of every other line with its number; blank lines are dropped.
+
+    UserError if it cannot be read, or if a line has not as many cells as the header.
+    """
+    try:
+        with open_file(path) as file:
+            if os.fstat(file.fileno()).st_size > LARGEST_CSV:
+                raise UserError(f"Expected a CSV file of at most {LARGEST_CSV / 1e9:g} GB at {path}. Found more.")
+            text = file.read().decode("utf-8-sig")  # spreadsheets write a byte order mark
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        lines = [(reader.line_num, cells) for cells in reader if cells]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"Expected a CSV file in UTF-8 at {path}. It cannot be read ({reason}).") from error
+    header = [name.strip() for name in lines[0][1]] if lines else []
+    for number, cells in lines[1:]:
+        if len(cells) != len(header):
+            raise UserError(
+                f"Expected {len(header)} cells in line {number} of {path}. Found {len(cells)}. Quote commas."
+            )
+    return header, lines[1:]
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:

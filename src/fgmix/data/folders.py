@@ -22,16 +22,14 @@ gives the same dataset with the same fingerprint.
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from fgmix.data.files import describe_path, open_file, raise_failure
+from fgmix.data.files import describe_path, raise_failure, read_csv
 from fgmix.errors import UserError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".dcm", ".dicom")
@@ -40,7 +38,6 @@ NAMED = 5  # how many files or classes a note names
 REQUIRED = ("path", "label", "domain")
 OPTIONAL = ("split", "group")
 SPLITS = {"train": False, "holdout": True, "val": True, "validation": True}
-LARGEST = 2_000_000_000  # bytes: more than ten million images need
 
 _Line = tuple[int, dict[str, str]]  # its number, and its cells by column
 
@@ -280,38 +277,19 @@ def manifest_paths(path: Path) -> list[Path]:
 
 
 def _read_lines(path: Path, required: Sequence[str] = REQUIRED) -> list[_Line]:
-    try:
-        with open_file(path) as file:
-            if os.fstat(file.fileno()).st_size > LARGEST:
-                raise UserError(f"Expected a manifest of at most {LARGEST / 1e9:g} GB at {path}. Found more.")
-            text = file.read().decode("utf-8-sig")  # spreadsheets write a byte order mark
-        lines = list(_parse_cells(csv.reader(io.StringIO(text, newline=""), strict=True), path, required))
-    except csv.Error as error:
-        raise UserError(f"Expected a CSV file at {path}. It is not one ({error}). Save it again as CSV.") from error
-    except OSError as error:
-        raise UserError(f"Expected a CSV manifest at {path}. It cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"Expected UTF-8 in {path}. Found another encoding at byte {error.start}.") from error
-    if not lines:
-        raise UserError(f"Expected lines below the header of {path}. Found none. Add one for every image.")
-    return lines
-
-
-def _parse_cells(reader: Iterator[list[str]], path: Path, required: Sequence[str]) -> Iterator[_Line]:
-    header = [name.strip() for name in next(reader, [])]
+    header, rows = read_csv(path)
     _require_columns(header, path, required)
-    for row in reader:
-        number = reader.line_num  # type: ignore[attr-defined]
-        if not row:
-            continue
-        if len(row) != len(header):
-            raise UserError(f"Expected {len(header)} cells in line {number} of {path}. Found {len(row)}. Quote commas.")
-        # a file name may end in a blank, a class name should not
-        cells = {name: cell if name == "path" else cell.strip() for name, cell in zip(header, row)}
-        blank = [name for name in header if not cells[name].strip()]
-        if blank:
+    if not rows:
+        raise UserError(f"Expected lines below the header of {path}. Found none. Add one for every image.")
+    # a file name may end in a blank, a class name should not
+    lines = [
+        (number, {name: cell if name == "path" else cell.strip() for name, cell in zip(header, row)})
+        for number, row in rows
+    ]
+    for number, cells in lines:
+        if blank := [name for name in header if not cells[name].strip()]:
             raise UserError(f"Expected a value in every cell of {path}. Found no {blank[0]} in line {number}. Fill it.")
-        yield number, cells
+    return lines
 
 
 def _require_columns(header: Sequence[str], path: Path, required: Sequence[str]) -> None:

@@ -18,7 +18,6 @@ have is none of the known ones, in a held-out domain as in a new table.
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -30,7 +29,7 @@ import numpy.typing as npt
 
 from fgmix.data.arrays import from_arrays
 from fgmix.data.dataset import DomainDataset
-from fgmix.data.files import open_file
+from fgmix.data.files import open_file, read_csv
 from fgmix.data.folders import list_some
 from fgmix.errors import UserError
 from fgmix.records.columns import Column, ColumnKind, Values, encode_columns
@@ -127,24 +126,12 @@ def read_table(path: Path, required: Sequence[str] = REQUIRED) -> Table:
 
 
 def _read_csv(path: Path) -> dict[str, Values]:
-    try:
-        with open_file(path) as file:
-            text = file.read().decode("utf-8-sig")
-        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"Expected a CSV file in UTF-8 at {path}. It cannot be read ({reason}).") from error
-    if not rows:
+    header, rows = read_csv(path)
+    if not header:
         raise UserError(f"Expected a header and rows in {path}. Found nothing.")
-    header, *cells = rows
     if len(set(header)) < len(header):
         raise UserError(f"Expected columns with different names in {path}. Found {list_some(header)}.")
-    wrong = next((i for i, row in enumerate(cells) if len(row) != len(header)), None)
-    if wrong is not None:
-        raise UserError(
-            f"Expected {len(header)} cells in row {wrong + 1} of {path}. Found {len(cells[wrong])}. Quote commas."
-        )
-    columns = zip(*cells, strict=True) if cells else [()] * len(header)
+    columns = zip(*(cells for _, cells in rows), strict=True) if rows else [()] * len(header)
     return {name: _blank_missing(column) for name, column in zip(header, columns)}
 
 
