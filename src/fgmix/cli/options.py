@@ -133,7 +133,7 @@ class Flags:
 
 
 def flags(file: str = "", /, **groups: Flags) -> Callable[[Command], Command]:
-    """Add a flag for each declared option of the groups, and `--help-all`.
+    """Add a flag for each declared option of the groups, and `--help-all` if some are hidden.
 
     Args:
         file: help of the argument FILE, which may give the same options; empty for no such argument.
@@ -154,6 +154,7 @@ def flags(file: str = "", /, **groups: Flags) -> Callable[[Command], Command]:
             rest = {name: values[name] for name in own if name in values}
             command(**merged, **rest, **({"context": context} if "context" in own else {}))
 
+        hides = any(group.everyday is not None for group in groups.values())
         argument = typer.Argument(metavar="FILE", show_default=False, help=file)
         own = inspect.signature(command, eval_str=True).parameters
         kept = [p.replace(kind=p.KEYWORD_ONLY) for p in own.values() if p.name not in {*groups, "context"}]
@@ -162,7 +163,7 @@ def flags(file: str = "", /, **groups: Flags) -> Callable[[Command], Command]:
             *([_make_parameter("file", Annotated[Path | None, argument], None)] if file else []),
             *(group.parameter(field) for group in groups.values() for field in group.fields.values()),
             *kept,
-            _make_parameter("help_all", HelpAll, False),  # its callback prints
+            *([_make_parameter("help_all", HelpAll, False)] if hides else []),  # its callback prints
         ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
         run.__annotations__ = {p.name: p.annotation for p in parameters}

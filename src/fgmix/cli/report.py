@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fgmix.cli.options import ACCEPT_CODE, check_choice, forbid, is_given, parse_pairs, split_names
+from fgmix.cli.options import ACCEPT_CODE, Checked, Flags, declare, flags, forbid, split_names
 from fgmix.errors import UserError
 from fgmix.terminal import print_lines, print_markdown, print_notes
 
@@ -17,42 +19,64 @@ if TYPE_CHECKING:
 Selection = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
 Baseline = Annotated[str, typer.Option(metavar="ROW", help="method (or its label with arm) to compare with")]
 FromDomainbed = Annotated[list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")]
-ALL_RULES = "all"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shown(Checked):
+    """How results are selected and shown."""
+
+    selection: Literal["training_domain", "last_evaluations", "leave_one_out", "oracle", "all"] = declare(
+        "training_domain", help="selection rule, or all side by side"
+    )
+    spread: Literal["stderr", "std"] = declare("stderr", help="what ± is")
+    published: bool = declare(False, help="add the numbers of the FGMix paper")
+    baseline: str = declare("erm", help="method (or its label with arm) to compare with", metavar="ROW")
+    margin: float | None = declare(None, help="test whether differences are within ±X percentage points")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Checked):
+    """What is written, and where."""
+
+    format: Literal["md", "latex", "csv", "html", "runs"] = declare("md", help="runs is CSV with a line per run")
+    out: str = declare("", help="the HTML file; by default report.html in the first folder", metavar="FILE")
+    title: str = declare("", help="heading of the HTML report; by default the names of the folders")
+    serve: bool = declare(False, help="serve the report, updated while a sweep runs", flag="--serve")
+    port: int = declare(8321, help="port of --serve; 0 for any free port", ge=0, le=65535)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Which(Checked):
+    """Which runs are read: the arguments of `read_runs`."""
+
+    from_domainbed: tuple[str, ...] = declare((), help="folder of a DomainBed sweep; repeat for several")
+    accept_code: bool = declare(False, help=ACCEPT_CODE, flag="--accept-code")
+    where: Mapping[str, Any] = declare(help="only runs with this option or setting; repeatable")
+    datasets: tuple[str, ...] = declare((), help="only these datasets, comma-separated")
+    algorithms: tuple[str, ...] = declare((), help="only these methods, comma-separated")
+    test_domains: tuple[str, ...] = declare((), help="only these test domains, comma-separated")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("datasets", "algorithms", "test_domains"):
+            object.__setattr__(self, name, split_names(getattr(self, name)))
+
+
+@flags(shown=Flags(Shown), output=Flags(Output), which=Flags(Which))
 def report(
     context: typer.Context,
+    shown: dict[str, Any],
+    output: dict[str, Any],
+    which: dict[str, Any],
     folders: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FOLDERS", help="folders of runs; several are put into one table, marked by folder"),
     ] = None,
-    selection: Annotated[
-        str, typer.Option(help="training_domain, last_evaluations, leave_one_out, oracle; or all, side by side")
-    ] = "training_domain",
-    format: Annotated[str, typer.Option(help="md, latex, csv, html, or runs: CSV with a line per run")] = "md",
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="the HTML file; by default report.html in the first folder")
-    ] = None,
-    title: Annotated[str, typer.Option(help="heading of the HTML report; by default the names of the folders")] = "",
-    serve: Annotated[bool, typer.Option("--serve", help="serve the report, updated while a sweep runs")] = False,
-    port: Annotated[int, typer.Option(help="port of --serve; 0 for any free port", min=0, max=65535)] = 8321,
-    spread: Annotated[str, typer.Option(help="what ± is: stderr or std")] = "stderr",
-    published: Annotated[bool, typer.Option(help="add the numbers of the FGMix paper")] = False,
-    baseline: Baseline = "erm",
-    margin: Annotated[
-        float | None, typer.Option(metavar="POINTS", help="test whether differences are within ±POINTS")
-    ] = None,
-    from_domainbed: FromDomainbed = None,
     to_domainbed: Annotated[Path | None, typer.Option(help="also write the records as a DomainBed sweep")] = None,
     pack: Annotated[
         Path | None, typer.Option(help="also write all records to one small file, which `fgmix report` reads")
     ] = None,
     explain: Annotated[tuple[str, str, str] | None, typer.Option(help="list the runs behind a number")] = None,
-    accept_code: Annotated[bool, typer.Option("--accept-code", help=ACCEPT_CODE)] = False,
-    where: Annotated[list[str] | None, typer.Option(help="only runs with this option or setting; repeatable")] = None,
-    datasets: Annotated[str, typer.Option(help="only these datasets, comma-separated")] = "",
-    algorithms: Annotated[str, typer.Option(help="only these methods, comma-separated")] = "",
-    test_domains: Annotated[str, typer.Option(help="only these test domains, comma-separated")] = "",
 ) -> None:
     """Report accuracies, and differences from a baseline with intervals and tests.
 
@@ -60,30 +84,24 @@ def report(
     """
     from fgmix.records.rows import collect_labels
     from fgmix.results.explain import explain_number
-    from fgmix.results.formats import FORMATS
     from fgmix.results.report import Choices, tabulate
-    from fgmix.results.selection import RULES
     from fgmix.results.statistics import check_baseline
-    from fgmix.results.tables import SPREADS
 
-    every_rule = selection == ALL_RULES and explain is None
-    rule = "training_domain" if every_rule else check_choice("selection rule", selection, RULES)
-    choices = Choices(rule, check_choice("spread", spread, SPREADS), published, baseline, margin, every_rule)
-    format = check_choice("format", format, (*FORMATS, "html", "runs"))
-    only: dict[str, Any] = {"where": parse_pairs(where or (), "--where")}
-    for name, text in (("datasets", datasets), ("algorithms", algorithms), ("test_domains", test_domains)):
-        only[name] = split_names([text])
-    _forbid_others(context, "--serve" if serve else "--explain" if explain is not None else f"--format {format}")
-    if serve:
+    how, to, only = {**vars(Shown(**shown))}, Output(**output), vars(Which(**which))
+    rule = how.pop("selection")
+    every_rule = rule == "all" and explain is None
+    choices = Choices("training_domain" if every_rule else rule, **how, every_rule=every_rule)
+    _forbid_others(context, "--serve" if to.serve else "--explain" if explain is not None else f"--format {to.format}")
+    if to.serve:
         from fgmix.report.serve import serve_folders  # here: the page imports figures, which Markdown does not need
 
-        serve_folders(folders or [], choices, port, title, only, accept_code)
+        serve_folders(folders or [], choices, to.port, to.title, only)
         return
     if pack is not None:
         forbid(context, ("accept_code",), "with --pack, which keeps the code of every run")
-    runs = read_folders(folders, from_domainbed, accept_code=accept_code, **only)
-    if is_given(context, "baseline"):
-        check_baseline(collect_labels(runs.records), baseline)
+    runs = read_folders(folders, **only)
+    if "baseline" in shown:
+        check_baseline(collect_labels(runs.records), choices.baseline)
     if to_domainbed is not None:
         from fgmix.results.domainbed import to_domainbed as write_sweep
 
@@ -92,17 +110,17 @@ def report(
     if pack is not None:
         _write_packed(runs, pack)
     if explain is not None:
-        print_lines(explain_number(runs, *explain, rule=rule))
-    elif format == "html":
+        print_lines(explain_number(runs, *explain, rule=choices.rule))
+    elif to.format == "html":
         from fgmix.report.write import write_report
 
-        print(write_report(runs, out, title=title, **vars(choices)))
-    elif format == "runs":
+        print(write_report(runs, to.out or None, title=to.title, **vars(choices)))
+    elif to.format == "runs":
         print(runs.to_csv(), end="")
-    elif is_given(context, "format"):  # also Markdown, which a terminal would show as aligned tables
-        print(tabulate(runs, **vars(choices)).to_text(format), end="")
+    elif "format" in output:  # also Markdown, which a terminal would show as aligned tables
+        print(tabulate(runs, **vars(choices)).to_text(to.format), end="")
     else:
-        print_markdown(tabulate(runs, **vars(choices)).to_text(format))
+        print_markdown(tabulate(runs, **vars(choices)).to_text(to.format))
 
 
 def _forbid_others(context: typer.Context, mode: str) -> None:
@@ -116,7 +134,7 @@ def _forbid_others(context: typer.Context, mode: str) -> None:
     forbid(context, no_effect.get(mode, ("port", *page)), f"with {mode}")
 
 
-def read_folders(folders: list[Path] | None, from_domainbed: list[Path] | None, **how: Any) -> Runs:
+def read_folders(folders: list[Path] | None, from_domainbed: Sequence[Path | str] | None, **how: Any) -> Runs:
     """Read the runs in folders, all or some, and print notes on skipped runs; `how` are arguments of `read_runs`."""
     from fgmix.results.read import read_runs
 

@@ -36,7 +36,6 @@ class Followed:
     choices: Choices = field(default_factory=Choices)  # how to select and show
     title: str = ""  # heading of the page; by default the folder's name
     only: Mapping[str, Any] = field(default_factory=dict)  # which runs to report: arguments of `read_runs`
-    accept_code: bool = False  # whether runs of different code of a method are treated as equal
     _known: dict[Path, RunRecord] = field(default_factory=dict)
     _status: Status | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -74,7 +73,7 @@ class Followed:
 
     def _read_runs(self) -> Runs:
         try:
-            return read_runs(self.folder, known=self._known, accept_code=self.accept_code, **self.only)
+            return read_runs(self.folder, known=self._known, **self.only)
         except NothingFinished:
             return Runs([])
         except UnknownName as error:  # of a run that may finish later
@@ -163,15 +162,13 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
         ) from error
 
 
-def serve_folders(
-    folders: Sequence[Path], choices: Choices, port: int, title: str, only: Mapping[str, Any], accept_code: bool
-) -> None:
+def serve_folders(folders: Sequence[Path], choices: Choices, port: int, title: str, only: Mapping[str, Any]) -> None:
     """Serve the report of one folder until interrupted, and print its address."""
     if len(folders) != 1:
         raise UserError(f"Expected one folder with --serve. Found {len(folders)}. Name the folder to follow.")
     if folders[0].is_file():
         raise UserError(f"Expected a folder with --serve. Found the file {folders[0]}. Use --format html.")
-    followed = Followed(folders[0], choices, title, only, accept_code)
+    followed = Followed(folders[0], choices, title, only)
     followed.status()  # an error about the folder comes before the address
     with make_server(followed, port) as server:
         print(f"http://{server.server_address[0]!s}:{server.server_address[1]} (stop with Ctrl-C)", flush=True)
