@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,8 @@ def load_npz(path: Path) -> DomainDataset:
     """Load an .npz file with arrays X (or x), y and domain, and optionally names in classes and domains, group and
     sample_weight.
     """
-    arrays, others = read_npz(path, ("X", "y", "domain"), ("classes", "domains", "group", "sample_weight"))
+    optional = ("classes", "domains", "group", "sample_weight")
+    arrays, others = read_npz(path, ("X", "y", "domain"), optional, check=_check_shapes)
     dataset = from_arrays(
         arrays["X"],
         arrays["y"],
@@ -309,9 +310,15 @@ def _check_texts(what: str, values: npt.NDArray[Any]) -> None:
 
 
 def read_npz(
-    path: Path, required: Sequence[str], optional: Sequence[str] = ()
+    path: Path,
+    required: Sequence[str],
+    optional: Sequence[str] = (),
+    check: Callable[[Mapping[str, Shape]], None] = lambda _: None,
 ) -> tuple[dict[str, npt.NDArray[Any]], list[str]]:
-    """Read arrays of an untrusted .npz file by their names, in upper or lower case; also return the other names."""
+    """Read arrays of an untrusted .npz file by their names, in upper or lower case; also return the other names.
+
+    `check` sees the shapes of the arrays first, by name in lower case: they may unpack to gigabytes.
+    """
     try:
         with open_file(path) as file:
             start = file.peek(8)
@@ -328,8 +335,9 @@ def read_npz(
                     found, wanted = list_some(archive.files) or "none", ", ".join(required)
                     raise UserError(f"Expected {wanted} among the arrays of {path}. Found {found}. Rename or add some.")
                 known = {key: names.pop(key.lower()) for key in (*required, *optional) if key.lower() in names}
+                check({key.lower(): _read_shape(archive, name, path) for key, name in known.items()})
                 _require_memory(sum(archive.zip.getinfo(f"{name}.npy").file_size for name in known.values()), path)
-                return {key: _read(archive, name, path) for key, name in known.items()}, [*names.values()]
+                return {key: archive[name] for key, name in known.items()}, [*names.values()]
     except UserError:
         raise
     except OSError as error:
@@ -340,17 +348,18 @@ def read_npz(
         raise UserError(f"Expected a whole .npz file at {path}. It is damaged ({reason}). Save it again.") from error
 
 
-def _read(archive: Any, name: str, path: Path) -> npt.NDArray[Any]:
-    try:
-        array: npt.NDArray[Any] = archive[name]
-        return array
-    except ValueError as error:
-        if "Object arrays" not in str(error):
-            raise
+def _read_shape(archive: Any, name: str, path: Path) -> Shape:
+    """Read the shape of an array from its header; raise an error for Python objects."""
+    with archive.zip.open(f"{name}.npy") as file:
+        first = np.lib.format.read_magic(file) == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    if dtype.hasobject:
         raise UserError(
             f"Expected numbers or texts in the array {name!r} of {path}. Found Python objects. Convert it: texts with "
             ".astype(str), numbers with .astype(float)."
-        ) from error
+        )
+    return shape
 
 
 def free_memory() -> int | None:
