@@ -108,7 +108,8 @@ def _find_targets(net: nn.Module, targets: str) -> tuple[list[str], list[str]]:
         for names in (layers, attentions)
     ]
     if not any(chosen):
-        known = sorted({name.rpartition(".")[2] for name in (*layers, *attentions)})
+        ends = {name: name.rpartition(".")[2] for name in (*layers, *attentions)}
+        known = sorted({name if end.isdigit() else end for name, end in ends.items()})
         advice = f"Name some of {', '.join(known)}." if known else "Use a transformer, or train without --lora."
         raise UserError(
             f"Expected linear layers {f'named {targets} ' if targets else ''}to adapt in {type(net).__name__}. "
