@@ -66,6 +66,7 @@ def train(
     print_phase("loading torch and the data")
     from fgmix.logs import Log, check_names
     from fgmix.results.other_metrics import summarize_run
+    from fgmix.training import distributed
     from fgmix.training.loop import train as train_run
     from fgmix.training.prepare import rehearse
     from fgmix.training.resolve import list_notes
@@ -80,9 +81,13 @@ def train(
         print_notes(*list_notes(spec, resolved))
         print(json.dumps({"name": resolved.name, **to_plain(resolved)}, indent=1, ensure_ascii=False))
         return
+    if (role := distributed.find_role()) == "follower":
+        distributed.follow(spec, device=device)
+        return
     how: dict[str, Any] = {"device": device, "progress": not quiet, "accept_code": accept_code}
     with Log(check_names(log), out) if log else nullcontext() as follow:
-        record = train_run(spec, out, on_evaluation=follow, **how)
+        train_one = distributed.lead if role == "leader" else train_run
+        record = train_one(spec, out, on_evaluation=follow, **how)
         if follow:
             follow.complete(record)
     scores, tables, folder = summarize_run(record)

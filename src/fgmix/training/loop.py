@@ -24,7 +24,7 @@ from msgspec import structs
 from torch import Tensor
 
 import fgmix
-from fgmix.algorithms import Algorithm
+from fgmix.algorithms import Algorithm, Batches
 from fgmix.data import DomainDataset
 from fgmix.data.loading import deliver
 from fgmix.errors import bad_value
@@ -131,8 +131,12 @@ def train_prepared(
     trunk: int = 0,
     on_evaluation: OnEvaluation | None = None,
     accept_code: bool = False,
+    on_start: Callable[[Algorithm], None] | None = None,
 ) -> RunRecord:
-    """Train a run whose data are prepared; the arguments are those of `train`."""
+    """Train a run whose data are prepared; the arguments are those of `train`.
+
+    `on_start` is called with the algorithm as it enters the first step of this process, resumed if there was one.
+    """
     if trunk != 0:
         check_trunk(run.spec, trunk)
     environment, code = describe_environment(), describe_code(run.spec)
@@ -144,18 +148,20 @@ def train_prepared(
             if is_other_code(record.code, code) and not accept_code:
                 print_notes(describe_older(1, opened.algorithm, folder.path))
             return record
-        algorithm = _initialise(build_algorithm(run), run, pick_device(device), progress)
+        algorithm = initialise(build_algorithm(run), run, pick_device(device), progress)
         operations = deterministic_operations() if opened.deterministic else nullcontext()
         with operations, stop_on_signal() as stop:
             loop = _Loop(run, folder, algorithm, progress, stop, on_evaluation)
             if trunk and loop.state.step == 0:
                 loop.start_from_trunk(trunk)
+            if on_start:
+                on_start(algorithm)
             with folder.session(loop.state):
                 diverged_at = loop.run_until(opened.steps)
             return loop.finish(diverged_at)
 
 
-def _initialise(algorithm: Algorithm, run: PreparedRun, device: torch.device, show: bool | Progress) -> Algorithm:
+def initialise(algorithm: Algorithm, run: PreparedRun, device: torch.device, show: bool | Progress) -> Algorithm:
     """Move a new algorithm to its device, compile and warm it up if the spec says so."""
     algorithm = algorithm.to(device)
     if run.spec.compile:
@@ -163,6 +169,16 @@ def _initialise(algorithm: Algorithm, run: PreparedRun, device: torch.device, sh
     if run.spec.warmup_head:
         warm_up(algorithm, run, progress=show is True)
     return algorithm.train()
+
+
+def take_step(algorithm: Algorithm, spec: ResolvedSpec, step: int, batches: Batches) -> dict[str, Tensor]:
+    """Take the step of a number, with its own random numbers, in the layout and the precision of the spec."""
+    if spec.channels_last and batches[0][0].ndim == 4:
+        layout = torch.channels_last
+        batches = [replace_inputs(batch, batch[0].contiguous(memory_format=layout)) for batch in batches]
+    seed_torch("step", spec.seed, step)
+    with autocast(spec.precision, batches[0][0].device):
+        return algorithm.step(batches)
 
 
 class _Loop:
@@ -196,7 +212,7 @@ class _Loop:
         folder = locate_trunk(self.spec, steps, self.folder.path.parent)
         with folder.hold_for(describe_trunk(self.spec), describe_environment()):
             erm = build_trunk(build_algorithm(self.run), self.spec)
-            algorithm = _initialise(erm, self.run, self.device, self.show)
+            algorithm = initialise(erm, self.run, self.device, self.show)
             run = replace(self.run, spec=structs.replace(self.spec, keep="all"))
             trunk = _Loop(run, folder, algorithm, self.show, self.stop)
             with folder.session(trunk.state):
@@ -270,14 +286,9 @@ class _Loop:
         by_step = self.state.step in self.evaluation_steps or (every > 0 and self.state.step % every == 0)
         return by_step or (minutes > 0 and monotonic() - self.saved_at >= 60 * minutes)
 
-    def _step(self, batches: list[tuple[Tensor, Tensor]]) -> None:
-        if self.spec.channels_last and batches[0][0].ndim == 4:
-            layout = torch.channels_last
-            batches = [replace_inputs(batch, batch[0].contiguous(memory_format=layout)) for batch in batches]
-        seed_torch("step", self.spec.seed, self.state.step)
+    def _step(self, batches: Batches) -> None:
         self.algorithm.measures = is_measured(self.state.step + 1, self.evaluation_steps)
-        with autocast(self.spec.precision, self.device):
-            metrics = self.algorithm.step(batches)
+        metrics = take_step(self.algorithm, self.spec, self.state.step, batches)
         self.state.step += 1
         self.state.add(metrics)
         self.pending.append(metrics["loss"])

@@ -197,12 +197,17 @@ def pack(state: dict[str, Any]) -> bytes:
     return seal_zip(buffer.getvalue())
 
 
+def unpack(data: bytes, device: torch.device | str) -> Any:
+    """Read the bytes of `pack`: only tensors and plain values."""
+    return torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+
+
 def read_weights(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read a file of `pack`, with only tensors and plain values; a damaged one raises an error."""
     data = read_bytes(path)
     check_zip(data, str(path))
     try:
-        state = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+        state = unpack(data, device)
     except (pickle.UnpicklingError, RuntimeError, LookupError, TypeError, ValueError, EOFError) as error:
         if to_user_error(error):  # a lost device, too little memory
             raise
