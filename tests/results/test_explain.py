@@ -150,6 +150,7 @@ def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeyp
         freeze=1,
         warmup_head=5,
         checkpoint_activations=True,
+        image_lists="oop.txt",
         templates="name",
         class_names="names.csv",
         lora=4,

@@ -13,6 +13,7 @@ from copying import replace
 from fgmix.errors import UserError
 from fgmix.networks.text import TextHead
 from fgmix.records.schema import RunRecord, RunSpec, to_plain
+from fgmix.results.report import tabulate
 from fgmix.sweeps.design import Sweep
 from fgmix.sweeps.plan import estimate_costs
 from fgmix.sweeps.presets import get_preset
@@ -172,3 +173,34 @@ def test_the_plan_of_clip_counts_its_cost(spec: RunSpec) -> None:
     toy = replace(sweep, datasets=(spec.dataset,), algorithms=("clip_zeroshot", "erm"), trials=1, common=common)
     costs = {each.run.spec.algorithm: each.estimate.seconds for each in estimate_costs([toy], device="cpu").runs}
     assert 0 < costs["clip_zeroshot"] < costs["erm"] / 10  # one step and one evaluation instead of 5,000
+
+
+def test_lists_of_images_are_counted_apart(spec: RunSpec, images: Path, tmp_path: Path) -> None:
+    """The accuracies on a list and on its complement add up to that on the domain."""
+    files = [file.relative_to(images) for file in sorted(images.glob("art/*/*.png"))]
+    lists = {"IP": files[::2], "OOP": files[1::2], "photos": sorted(images.glob("photo/*/*.png"))}
+    for name, paths in lists.items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(f"PACS/{path}" for path in paths))
+    options = ",".join(str(tmp_path / f"{name}.txt") for name in lists)
+    record = run(spec, tmp_path / "runs", image_lists=options)
+    unseen = record.unseen["raw"]
+    assert unseen.keys() == {"art", "art, IP", "art, OOP"}
+    ip, oop = unseen["art, IP"], unseen["art, OOP"]
+    assert ip.samples + oop.samples == unseen["art"].samples
+    correct = ip.accuracy * ip.samples + oop.accuracy * oop.samples
+    assert correct == pytest.approx(unseen["art"].accuracy * unseen["art"].samples)
+    tables = {table.title: table for table in tabulate(record)}
+    listed = tables[f"{record.dataset}: OOP"]
+    assert listed.rows[0].entries[0].value == pytest.approx(100 * oop.accuracy)
+    other = run(spec, tmp_path / "runs")
+    assert other.spec.name != record.spec.name
+    assert other.evaluations[-1].accuracy == record.evaluations[-1].accuracy
+    for file in tmp_path.glob("*.txt"):
+        file.unlink()
+    load_algorithm(record)  # does not need the lists
+
+
+def test_a_list_of_another_dataset_is_refused(spec: RunSpec, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("VLCS/Caltech101/bird/1.png\n")
+    with pytest.raises(UserError, match="domain/class/file"):
+        prepare(structs.replace(spec, image_lists=str(tmp_path / "list.txt")), progress=False)

@@ -127,6 +127,7 @@ class Domain:
     holdout: npt.NDArray[np.bool_] | None = None  # the samples in the holdout part; None for a random split
     weights: npt.NDArray[np.float64] | None = None  # relative sampling probabilities in training; None for equal ones
     groups: Indices | None = None  # numbers of the groups, such as patients, none of which a split divides
+    files: tuple[str, ...] | None = None  # of each sample, as domain/class/file; None for arrays
 
     def __len__(self) -> int:
         return len(self.y)

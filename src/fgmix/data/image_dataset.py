@@ -63,7 +63,8 @@ def _make_dataset(name: str, scan: Scan, images: CachedImages) -> DomainDataset:
         y = np.array([label_of[file.label] for file in files])
         holdout = np.array([file.holdout for file in files], np.bool_) if files[0].holdout is not None else None
         group = np.array([group_of[file.group] for file in files if file.group is not None]) if groups else None
-        domains.append(Domain(domain, ImageInputs(images, mine, size), y, holdout, groups=group))
+        paths = tuple(f"{domain}/{file.label}/{file.path.name}" for file in files)
+        domains.append(Domain(domain, ImageInputs(images, mine, size), y, holdout, groups=group, files=paths))
     fingerprint = fingerprint_of(
         [
             f"images {size}",

@@ -156,6 +156,15 @@ def pooled_confusion(domains: Mapping[str, Metrics]) -> list[list[int]]:
     return total
 
 
+def name_part(domain: str, name: str) -> str:
+    """Name the part of a test domain whose images are in a list; records have its metrics beside those of the domain.
+
+    >>> name_part("sketch", "DomainBed-OOP")
+    'sketch, DomainBed-OOP'
+    """
+    return f"{domain}, {name}"
+
+
 def is_unbalanced(counts: Sequence[int] | Array) -> bool:
     """Say whether the classes that occur are so unequal in size that accuracy is misleading.
 

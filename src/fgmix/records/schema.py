@@ -197,6 +197,14 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
     evaluate_train: Annotated[bool, About("also evaluate the training parts of the source domains", "Evaluation")] = (
         False
     )
+    image_lists: Annotated[
+        str,
+        About(
+            "files with paths of test images that are counted apart, comma-separated",
+            "Evaluation",
+            place=True,
+        ),
+    ] = ""
     snapshots: Annotated[Snapshots, About("number of weight snapshots to keep, for surface plots", "Evaluation")] = 0
 
     def __post_init__(self) -> None:
@@ -243,6 +251,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
         tail: standard deviations beyond which standardised features are damped; 0 if they are not.
         augment_code: digest of the code of a user's augmentation; empty for others.
         texts: names of the classes as texts have them; empty for heads without texts.
+        lists_digest: digest of lists of images that are counted apart; empty without.
     """
 
     classes_per_batch: Count = 0
@@ -269,6 +278,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
     tail: float = 0.0  # for records made before it
     augment_code: str = ""
     texts: tuple[str, ...] = ()
+    lists_digest: str = ""
 
     def __post_init__(self) -> None:
         # msgspec checks what it decodes, but not what is made by hand. Here it checks both: 5 µs of a record's 300.
@@ -480,7 +490,7 @@ def selected_weights(model: Model) -> Which:
 # Options that came after runs were published: left out where they are empty, so that those runs keep their names.
 _LATER = (
     *("tail", "backbone_digest", "augment", "augment_code", "window", "checkpoint_activations"),
-    *("templates", "class_names", "texts", *LORA),
+    *("templates", "class_names", "texts", "image_lists", "lists_digest", *LORA),
 )
 
 

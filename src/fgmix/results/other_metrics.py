@@ -198,7 +198,7 @@ def summarize_run(record: RunRecord) -> tuple[list[str], str, str]:
         lines += [f"  {name} (source): {percent(parts[name]['holdout'])}" for name in record.sources if name in parts]
     tables = ""
     if metrics := record.unseen.get(record.models[-1]):  # of the averaged model, if there is one
-        confusion = pooled_confusion(metrics)
+        confusion = pooled_confusion({name: metrics[name] for name in record.spec.test_domains if name in metrics})
         tables = f"Test domains, {record.models[-1]}:\n\n{metrics_table(metrics)}\n"
         if record.spec.metric == "accuracy" and confusion and is_unbalanced([*map(sum, confusion)]):
             tables += "\nThe classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy.\n"

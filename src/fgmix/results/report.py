@@ -13,6 +13,7 @@ from fgmix.results.costs import cost_table
 from fgmix.results.differences import comparison_table, mark_rows
 from fgmix.results.formats import Tables
 from fgmix.results.grid_tables import grid_tables
+from fgmix.results.image_lists import list_tables
 from fgmix.results.other_metrics import metrics_tables
 from fgmix.results.paper_rows import add_paper_rows
 from fgmix.results.ranks import RANKS, Ranking, rank_rows, ranking_table, unranked_table
@@ -77,6 +78,7 @@ def all_tables(runs: Runs, selection: Selection | None, choices: Choices) -> lis
     if selection is not None:
         tables += report_tables(selection, choices, partial_trials=runs.partial_trials)
         tables += rule_tables(runs, choices.spread) if choices.every_rule else []
+        tables += list_tables(selection, choices.spread)
         tables += metrics_tables(selection)
     tables += single_source_tables(runs.single_source, choices.rule, choices.spread)
     for grid in runs.grids:

@@ -32,7 +32,7 @@ from fgmix.functional.batches import replace_inputs
 from fgmix.progress import Progress
 from fgmix.records.evaluations import Evaluation, Model, make_evaluation
 from fgmix.records.files import check_path
-from fgmix.records.metrics import metrics
+from fgmix.records.metrics import Metrics, metrics, name_part
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, Unseen, keeps, selected_weights
 from fgmix.records.store import RunFolder, describe_older, is_other_code, read_record, write_record
@@ -47,6 +47,7 @@ from fgmix.training.devices import (
 )
 from fgmix.training.evaluate import (
     DomainScores,
+    Outputs,
     Start,
     bind_weights,
     score_run,
@@ -332,6 +333,8 @@ class _Loop:
             if better or selected_weights(model) == "last":
                 tests = {name: scores[model][name]["train"].outputs for name in self.spec.test_domains}
                 unseen = {name: metrics(*tests[name]) for name in self.run.dataset.domain_names if name in tests}
+                for name, outputs in tests.items():
+                    unseen |= self._score_lists(name, outputs)
                 self.state.unseen[model] = msgspec.to_builtins(unseen)
             if better:
                 self.state.best[model] = value
@@ -340,6 +343,18 @@ class _Loop:
                 self._save_weights(path, model, model_only=self.spec.keep == "best")
         self.new_evaluation = evaluation
         return True
+
+    def _score_lists(self, domain: str, outputs: Outputs) -> dict[str, Metrics]:
+        """Compute the metrics on the images of a test domain that are in lists, by the name of that part."""
+        scored = self.run.splits[domain].train
+        masks = {name: of_domains[domain][scored] for name, of_domains in self.run.listed.items()}
+        return {
+            name_part(domain, name): metrics(
+                outputs.y[mask], outputs.guesses[mask], outputs.probabilities[mask[: len(outputs.probabilities)]]
+            )
+            for name, mask in masks.items()
+            if mask.any()
+        }
 
     def _score_models(self) -> dict[Model, DomainScores]:
         """Score the raw and the averaged model, in one pass over the data unless the average waits for the raw losses

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -17,6 +17,7 @@ from fgmix import algorithms, data
 from fgmix.algorithms import Algorithm, Task, create, get
 from fgmix.data import DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
 from fgmix.data.activations import ActivationCache
+from fgmix.data.image_lists import Listed, find_listed
 from fgmix.data.loading import BatchSource, deliver
 from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler, sampling_weights
 from fgmix.data.standardisation import Standardisation, fit_standardisation, standardise
@@ -53,6 +54,7 @@ class PreparedRun:
     dataset: DomainDataset  # as the network sees it
     splits: dict[str, Split]  # of every domain, by name
     standard: Standardisation | None = None  # None for samples that are not standardised
+    listed: Listed = field(default_factory=dict)  # samples in lists, which are counted apart
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -101,7 +103,8 @@ def prepare(
         raise bad_value("dataset", "a DomainDataset or None", type(given).__name__, hint)
     dataset = dataset or load_dataset(spec, progress=progress)
     resolved = resolve(spec, dataset)
-    return prepare_data(resolved, dataset, device=device, progress=progress)
+    run = prepare_data(resolved, dataset, device=device, progress=progress)
+    return replace(run, listed=find_listed(dataset, spec.image_lists)) if spec.image_lists else run
 
 
 def prepare_data(
@@ -112,11 +115,11 @@ def prepare_data(
 
     The standardisation is fitted to the training parts of the source domains only.
     """
-    if not spec.on_activations:
-        return split_and_standardise(spec, dataset)
-    cache = locate_activations(spec, dataset, device=device)
-    cache.fill(progress=progress)
-    return split_and_standardise(spec, cache.read())
+    if spec.on_activations:
+        cache = locate_activations(spec, dataset, device=device)
+        cache.fill(progress=progress)
+        dataset = cache.read()
+    return split_and_standardise(spec, dataset)
 
 
 def split_and_standardise(spec: ResolvedSpec, dataset: DomainDataset) -> PreparedRun:

@@ -11,6 +11,7 @@ import numpy as np
 from fgmix.algorithms import Algorithm, BaseConfig, check_accumulation, check_domains, get
 from fgmix.data import DomainDataset
 from fgmix.data.dataset import fingerprint_of
+from fgmix.data.image_lists import digest_lists
 from fgmix.data.sampling import MOST_MISSED, choose_classes_per_batch, class_shares
 from fgmix.data.standardisation import TAIL
 from fgmix.data.transforms import digest_transform, find_transform
@@ -79,6 +80,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "classes_per_batch": spec.classes_per_batch or 0,
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
         "standardize": standardize,
+        "lists_digest": digest_lists(spec.image_lists) if spec.image_lists else "",
         "window": dataset.window,
         "lora_alpha": spec.lora_alpha or float(spec.lora),
         **_resolve_augment(spec, dataset),
