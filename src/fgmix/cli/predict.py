@@ -36,6 +36,9 @@ def predict(
         list[str] | None,
         typer.Option(metavar="CLASS=X", help="flag a class so that this share of it is found; repeatable", hidden=True),
     ] = None,
+    adapt: Annotated[
+        bool, typer.Option(help="standardise by all samples of this call, as a batch of one new domain")
+    ] = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -48,6 +51,7 @@ def predict(
     """
     from fgmix.deploy.model import load_model
     from fgmix.deploy.predict import predict_paths, write_rows
+    from fgmix.deploy.summary import describe_adaptation
 
     chosen: Any = format or ("jsonl" if out is not None and out.suffix == ".jsonl" else "csv")
     with nullcontext() if out is None else hold_new_file(out):  # fails before hours of predicting
@@ -55,7 +59,9 @@ def predict(
         if sensitivity:
             loaded = loaded.want_sensitivity(parse_shares(sensitivity, "--sensitivity"))
         started = time.monotonic()
-        rows = predict_paths(loaded, images, probabilities=probabilities, progress=not quiet)
+        if adapt and not quiet:
+            print_notes(describe_adaptation(loaded.info))
+        rows = predict_paths(loaded, images, probabilities=probabilities, progress=not quiet, adapt=adapt)
         text = io.StringIO(newline="")
         written = write_rows(rows, sys.stdout if out is None else text, chosen)
         if out is not None:

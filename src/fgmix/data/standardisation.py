@@ -24,6 +24,7 @@ from fgmix.data.dataset import SCALED, ArrayInputs, Domain, DomainDataset, Indic
 # spread of a feature relative to its largest value, below which it counts as constant, by the precision of the values
 RESOLVED = {"float32": 1e-6, "float64": 1e-14}
 FURTHEST = 1e30  # largest number of standard deviations: avoids overflow in single precision
+PRIOR = 8  # samples that the source domains count for when statistics are fitted to a batch of a new domain
 TAIL = 5.0  # standard deviations beyond which values are damped: few values of a normal distribution lie there
 
 
@@ -88,6 +89,39 @@ def _fit_table(x: npt.NDArray[Any], tail: float) -> Standardisation:
     scale = np.sqrt(np.square(np.where(present, x - mean, 0)).sum(axis=0) / n)
     scale[scale <= RESOLVED[x.dtype.name] * np.abs(np.where(present, x, 0)).max(axis=0)] = np.inf
     return Standardisation(mean.astype(x.dtype), scale.astype(x.dtype), tail or np.inf, imputes=True)
+
+
+def fit_to_batch(x: npt.NDArray[Any], prior: Standardisation) -> Standardisation:
+    """Fit to a batch of a new domain, which a small batch changes less.
+
+        mean = w · mean of x + (1 − w) · prior mean,    w = n / (n + PRIOR / max(1, δ)),    the same for the variance
+
+    with δ the squared distance of the two means in units of the prior variance, mean over features: of a domain that is
+    far away, a few samples say more than the sources.
+
+    Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", 2020,
+    https://arxiv.org/abs/2006.16971.
+
+    Args:
+        x: samples (n, …), NaN where a value of a table is missing.
+        prior: of the source domains.
+
+    Example:
+        >>> prior = Standardisation(np.float32([0]), np.float32([1]))
+        >>> fit_to_batch(np.float32([[1]] * 8), prior).mean.tolist()
+        [0.5]
+    """
+    x, axes = as_units(x), pooled_axes(x)
+    present = ~np.isnan(x)
+    n = present.sum(axis=axes, keepdims=True)[0].astype(np.float64)
+    filled = np.where(present, x, 0).astype(np.float64)
+    mean = filled.sum(axis=axes, keepdims=True)[0] / np.maximum(n, 1)
+    variance = np.where(present, np.square(filled - mean), 0).sum(axis=axes, keepdims=True)[0] / np.maximum(n, 1)
+    apart = float(np.mean(np.square((mean - prior.mean) / prior.scale)))
+    values = (n / max(len(x), 1)).clip(min=1)  # of pixels and points in time, as many per sample
+    w = n / (n + values * PRIOR / max(1.0, apart))
+    mixed = w * mean + (1 - w) * prior.mean, np.sqrt(w * variance + (1 - w) * np.square(prior.scale, dtype=np.float64))
+    return replace(prior, mean=mixed[0].astype(prior.mean.dtype), scale=mixed[1].astype(prior.scale.dtype))
 
 
 def pooled_axes(x: npt.NDArray[Any]) -> tuple[int, ...]:

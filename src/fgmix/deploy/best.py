@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from msgspec import structs
+from torch import nn
 
 from fgmix.data import DomainDataset
 from fgmix.data.dataset import fingerprint_of
+from fgmix.deploy.adapt import find_least, measure_sizes, measure_skewed
 from fgmix.deploy.build import build_network, describe
 from fgmix.deploy.choose import Budget, Candidate, Trials, Workbench
 from fgmix.deploy.estimate import estimate
 from fgmix.deploy.model import Model
+from fgmix.deploy.network import Network
 from fgmix.deploy.recipes import STEPS, Recipe
 from fgmix.errors import UserError
 from fgmix.networks.names import OWN_BACKBONES, packaged_weights
 from fgmix.networks.registry import find_backbone
-from fgmix.records.model import Choice, Terms
+from fgmix.records.metrics import Metric
+from fgmix.records.model import Adaptation, Choice, Estimate, Terms
 from fgmix.records.protocols import FROZEN_DEFAULTS
 from fgmix.records.schema import RunSpec
 from fgmix.training.resolve import resolve
@@ -67,6 +72,8 @@ def list_candidates(bench: Workbench, recipes: Sequence[Recipe]) -> list[Candida
     # A backbone that is to be trained leaves classifiers of the samples themselves out.
     trains = bool(bench.spec.backbone) and not bench.spec.frozen
     usable = [each for each in candidates if each.min_domains <= sources and not (trains and each.recipe.fit)]
+    if kind == "features" and resolve(bench.spec, bench.dataset).standardize:
+        usable += [replace(each, by_domain=True) for each in usable if each.recipe.fit]
     if not usable:
         raise UserError(
             f"Expected a recipe for {kind.replace('_', ' ')}. Found none among {', '.join(r.name for r in recipes)}. "
@@ -80,14 +87,8 @@ def make_best(bench: Workbench, recipes: Sequence[Recipe], seconds: float, terms
     domains = bench.dataset.domain_names
     trials = Trials(list_candidates(bench, recipes), domains, Budget(seconds), bench.progress)
     trials.run()
-    chosen, without = trials.choose(), [trials.choose_without(name) for name in domains]
-    held_out = {each: [each.hold_out(name) for name in domains] for each in {chosen, *without}}
-    unseen = estimate(
-        held_out[chosen],
-        metric=bench.spec.metric,
-        terms=terms,
-        reported=[held_out[each] for each in without],
-    )
+    plain = judge(trials, bench.spec.metric, terms)
+    chosen, unseen = plain.chosen, plain.estimate
     whole = chosen.train()
     run, predictor = chosen.refit()
     network = build_network(run, predictor, unseen)
@@ -95,13 +96,14 @@ def make_best(bench: Workbench, recipes: Sequence[Recipe], seconds: float, terms
     choice = Choice(
         asked=name_request(bench.spec, bench.dataset, recipes, seconds),
         recipe=chosen.recipe.name,
-        without={name: each.recipe.name for name, each in zip(domains, without, strict=True)},
+        without=plain.without,
         nested=bool(trials.nested) or len(trials.tried) == 1,
-        best=max(trial.mean for trial in tried),
+        best=max(trial.mean for trial in tried if not trial.by_domain),
         trials=tried,
         budget=seconds,
         seconds=trials.budget.spent,
     )
+    adaptation, adapted = adapt_best(trials, plain, terms)
     info = describe(
         bench.dataset,
         chosen.locate(run, ".json"),
@@ -115,5 +117,54 @@ def make_best(bench: Workbench, recipes: Sequence[Recipe], seconds: float, terms
         weights_matched=network.backbone.weights_matched if run.spec.frozen else None,
         in_domain_value=whole.in_domain_value,
         choice=choice,
+        adaptation=adaptation,
     )
-    return Model(info, network.eval())
+    return Model(info, network.eval(), adapted=adapted)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A choice among candidates, and the estimate of it."""
+
+    chosen: Candidate
+    without: dict[str, str]  # by domain, the recipe that is chosen without it
+    estimate: Estimate
+
+
+def judge(trials: Trials, metric: Metric, terms: Terms, *, by_domain: bool = False) -> Judged:
+    """Choose a candidate, among those `by_domain` or the others, and estimate the procedure."""
+    domains = trials.domains
+    chosen = trials.choose(by_domain=by_domain)
+    without = [trials.choose_without(name, by_domain=by_domain) for name in domains]
+    held_out = {each: [each.hold_out(name) for name in domains] for each in {chosen, *without}}
+    unseen = estimate(held_out[chosen], metric=metric, terms=terms, reported=[held_out[each] for each in without])
+    return Judged(chosen, {name: each.recipe.name for name, each in zip(domains, without, strict=True)}, unseen)
+
+
+def adapt_best(trials: Trials, plain: Judged, terms: Terms) -> tuple[Adaptation | None, Network | None]:
+    """Make the model for batches of a new domain, if it is expected to be better than the plain one."""
+    if not any(each.by_domain for each in trials.tried):
+        return None, None
+    adapted = judge(trials, plain.estimate.metric, terms, by_domain=True)
+    if adapted.estimate.value <= plain.estimate.value:
+        return None, None
+    domains = []
+    for name in trials.domains:
+        dataset = plain.chosen.bench.dataset
+        y = dataset.domains[dataset.index(name)].y
+        domains.append((y, adapted.chosen.guess(name), plain.chosen.guess(name)))
+    sizes = measure_sizes(domains)
+    run, predictor = adapted.chosen.refit()
+    network = build_network(run, predictor, adapted.estimate)
+    network.backbone = nn.Identity()  # the plain model has it
+    about = Adaptation(
+        recipe=adapted.chosen.recipe.name,
+        about=adapted.chosen.recipe.about,
+        spec=run.spec,
+        without=adapted.without,
+        estimate=adapted.estimate,
+        sizes=sizes,
+        skewed=measure_skewed(domains),
+        least=find_least(sizes),
+    )
+    return about, network.eval()

@@ -9,11 +9,13 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import jinja2
 
 from fgmix.data.standardisation import TAIL
+from fgmix.deploy.estimate import count_domains
 from fgmix.deploy.overlap import describe_question
 from fgmix.deploy.trust import FEWEST, INFORMATIVE
 from fgmix.escape import escape_markdown
@@ -41,7 +43,7 @@ CARD, CONFUSION, RELIABILITY = "card.md", "confusion.png", "reliability.png"
 DPI = 150  # of the figures, for screens
 SENSITIVITIES = (0.9, 0.95, 0.99)  # of the table of thresholds; of many classes, the second
 FEW_CLASSES = 3
-WIDE = 0.8  # width from which an interval is called uninformative
+USEFUL = 0.4  # width of an interval that tells a good domain from a bad one
 INPUTS = {"images": "RGB images", "small_images": "small images", "signals": "signals", "features": "feature vectors"}
 
 
@@ -118,11 +120,14 @@ def _values(info: ModelInfo) -> dict[str, Any]:
         "most_columns": MOST_COLUMNS,
         "recipe": _name_recipe(info),
         "choice": info.choice,
+        "adaptation": info.adaptation,
+        "by_domain": info.choice is not None and any(t.by_domain and t.values for t in info.choice.trials),
         "tables": {
             "counts": _table_counts(info),
             "runs": _table_runs(info),
             "trials": _table_trials(info),
             "heatmaps": _table_heat_maps(info),
+            "sizes": _table_sizes(info),
         },
     }
     return values if info.estimate is None else {**values, **_estimated_values(info, info.estimate, values["tables"])}
@@ -134,11 +139,16 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
     totals = [sum(column) for column in zip(*info.counts)]
     hidden = estimate.metric == "accuracy" and bool(totals) and is_unbalanced(totals)
     predicted = zip(info.classes, estimate.predicted, strict=True)
+    seen = [metrics.value(estimate.metric) for metrics in estimate.metrics.values()]
+    spread = stdev(seen)
     return {
         "metric": NAMES[estimate.metric],
         "question": describe_question(info.overlap) if info.overlap else "",
         "worst": worst_domain(estimate.metrics, estimate.metric),
-        "wide": WIDE,
+        "seen": seen,
+        "spread": spread,
+        "needed": count_domains(spread, USEFUL),
+        "useful": USEFUL,
         "unbalanced": (min(total for total in totals if total), max(totals)) if hidden else None,
         "has_confusion": bool(pooled),
         "rule": rule,
@@ -202,7 +212,9 @@ def _table_trials(info: ModelInfo) -> str:
     head = ["Recipe", *map(escape_markdown, shown), "mean", "worst", "CPU-seconds"]
     rows = []
     for trial in sorted(info.choice.trials, key=lambda trial: -trial.mean):
-        name = f"**{trial.about}**" if trial.recipe == info.choice.recipe else trial.about
+        name = f"{trial.about}, each domain standardised by itself" if trial.by_domain else trial.about
+        if trial.recipe == info.choice.recipe and not trial.by_domain:
+            name = f"**{name}**"
         seconds = f"{trial.cpu_seconds:.1f}"
         if trial.skipped:
             rows.append([name, *[DASH] * len(shown), DASH, f"skipped: {trial.skipped}", seconds])
@@ -210,6 +222,18 @@ def _table_trials(info: ModelInfo) -> str:
         shares = (*(trial.values[domain] for domain in shown), trial.mean, min(trial.values.values()))
         rows.append([name, *map(percent, shares), seconds])
     return table(head, rows)
+
+
+def _table_sizes(info: ModelInfo) -> str:
+    """Tabulate what adaptation changes by the size of a batch, and where one class dominates it."""
+    about, plain = info.adaptation, info.estimate
+    if about is None or plain is None:
+        return ""
+    rows = [[str(gain.samples), percent(gain.adapted), percent(gain.plain)] for gain in about.sizes]
+    each, skewed = about.estimate, about.skewed
+    rows.append(["a whole domain", percent(each.accuracy), percent(plain.accuracy)])
+    rows.append([f"{skewed.samples}, 3 in 4 of one class", percent(skewed.adapted), percent(skewed.plain)])
+    return table(["Samples of a batch", "accuracy, adapted", "not adapted"], rows)
 
 
 def _table_confidence(estimate: Estimate) -> str:

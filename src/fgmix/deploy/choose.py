@@ -35,8 +35,10 @@ from torch import Tensor
 
 from fgmix.algorithms import get
 from fgmix.data import ArrayInputs, DomainDataset
+from fgmix.data.dataset import Indices
 from fgmix.data.sampling import sampling_weights
-from fgmix.data.standardisation import fit_standardisation
+from fgmix.data.standardisation import fit_to_batch
+from fgmix.deploy.adapt import Guess
 from fgmix.deploy.classifiers import Fitted, FittedClassifier, build_classifier
 from fgmix.deploy.hold_out import (
     NOISE,
@@ -196,6 +198,22 @@ class Candidate:
         run = self.prepare()
         return (run, Fitted(self._fit(run, PARTS)).eval()) if self.recipe.fit else self.open()
 
+    def guess(self, domain: str) -> Guess:
+        """Return a function that predicts rows of a domain by the training without it, adapted to them if it adapts."""
+        run, predictor = self.open(domain)
+        inputs = cast("ArrayInputs", run.dataset.domains[run.dataset.index(domain)].inputs)
+
+        def guess(rows: Indices) -> Indices:
+            adapted = inputs
+            if self.by_domain and run.standard:
+                adapted = replace(inputs, standard=fit_to_batch(inputs.x[rows], run.standard))
+            with torch.no_grad():
+                logits = predictor.classifier(predictor.featurizer(adapted.clean(rows).to(find_device(predictor))))
+            guesses: Indices = logits.argmax(1).cpu().numpy()
+            return guesses
+
+        return guess
+
     def _train(self, run: PreparedRun) -> tuple[Predictor, float, float]:
         """Train on the source domains; return also the accuracy and the metric on their holdout parts."""
         if self.recipe.fit:
@@ -241,9 +259,11 @@ def score(run: PreparedRun, predictor: Predictor, names: Sequence[str], parts: S
 def standardise_by_domain(run: PreparedRun) -> PreparedRun:
     """Standardise the samples of each domain by their own mean and scale, in place of those of the source domains."""
     domains = []
+    assert run.standard is not None
     for domain in run.dataset.domains:
-        own = fit_standardisation([(domain, np.arange(len(domain)))], run.spec.tail)
-        domains.append(replace(domain, inputs=replace(cast("ArrayInputs", domain.inputs), standard=own)))
+        inputs = cast("ArrayInputs", domain.inputs)
+        own = fit_to_batch(inputs.x[np.arange(len(domain))], run.standard)
+        domains.append(replace(domain, inputs=replace(inputs, standard=own)))
     return replace(run, dataset=replace(run.dataset, domains=tuple(domains)))
 
 
@@ -327,22 +347,25 @@ class Trials:
                     self.budget.spent += fold.seconds
                     bar.advance()
 
-    def choose(self) -> Candidate:
-        """Return the candidate with the highest mean over domains."""
-        return choose_best(
-            {each: [self.folds[each][name].values[name] for name in self.domains] for each in self.tried}
-        )
-
-    def choose_without(self, domain: str) -> Candidate:
-        """Return the candidate that the other domains choose."""
-        others = [name for name in self.domains if name != domain]
-        if not self.nested:
-            return choose_best({each: [self.folds[each][domain].in_domain_value] for each in self.tried})
+    def choose(self, *, by_domain: bool = False) -> Candidate:
+        """Return the candidate with the highest mean over domains, among those `by_domain` or the others."""
         return choose_best(
             {
-                each: [folds[frozenset((domain, name))].values[name] for name in others]
-                for each, folds in self.nested.items()
+                each: [self.folds[each][name].values[name] for name in self.domains]
+                for each in self.tried
+                if each.by_domain is by_domain
             }
+        )
+
+    def choose_without(self, domain: str, *, by_domain: bool = False) -> Candidate:
+        """Return the candidate that the other domains choose."""
+        nested = {each: folds for each, folds in self.nested.items() if each.by_domain is by_domain}
+        if not nested:
+            tried = (each for each in self.tried if each.by_domain is by_domain)
+            return choose_best({each: [self.folds[each][domain].in_domain_value] for each in tried})
+        others = [name for name in self.domains if name != domain]
+        return choose_best(
+            {each: [folds[frozenset((domain, e))].values[e] for e in others] for each, folds in nested.items()}
         )
 
     def describe(self) -> tuple[Trial, ...]:

@@ -130,6 +130,28 @@ def prediction_interval(
     return max(0.0, mean - half), min(1.0, mean + half)
 
 
+def count_domains(spread: float, width: float, share: float = 0.95) -> int | None:
+    """Count the domains from which on a prediction interval has a width, if they differ as much as now.
+
+    Args:
+        spread: standard deviation s of the values of domains.
+        width: that is wanted.
+        share: coverage of the interval.
+
+    Returns None if no number is enough: the interval is never narrower than 2·1.96·s.
+
+    Example:
+        >>> count_domains(0.05, 0.4), count_domains(0.2, 0.4)
+        (4, None)
+    """
+    k: int
+    for k in (*range(3, 30), 50, 100):
+        quantile = float(student.ppf((1 + share) / 2, k - 1))
+        if 2 * quantile * spread * (1 + 1 / k) ** 0.5 <= width:
+            return k
+    return None
+
+
 def _compute_counting_variance(held_out: Sequence[HeldOut], metric: Metric) -> float:
     """Compute the sampling variance of a metric on n samples; mean over domains.
 

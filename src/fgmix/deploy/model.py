@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from fgmix.algorithms._base import part_of
 from fgmix.data.arrays import as_floats, check_finite, check_numbers, check_scale, is_scaled, require_unmasked
 from fgmix.data.dataset import ArrayInputs, Indices, Inputs
 from fgmix.data.standardisation import Standardisation
+from fgmix.deploy.adapt import adapt_network
 from fgmix.deploy.classifiers import Fitted, build_classifier
 from fgmix.deploy.network import Ensemble, Network
 from fgmix.deploy.novelty import Familiar
@@ -29,11 +30,14 @@ from fgmix.networks.preprocessing import Normalisation
 from fgmix.records.digests import damage_error, digest_of
 from fgmix.records.files import check_path, make_folder, read_bytes, write_bytes
 from fgmix.records.model import ModelInfo, explain_broken, read_info, write_info
+from fgmix.records.schema import ResolvedSpec
 from fgmix.training.devices import pick_device
 from fgmix.training.open_run import Predictor
 from fgmix.training.prepare import build_front, new_algorithm
 
 WEIGHTS = "weights.safetensors"
+ADAPTED = "adapted"  # prefix of the tensors of the second network
+PART = 256  # samples per forward pass of an adaptation
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Predictions:
         novelty: (n,), above 1 where a sample is unlike the training data.
         min_confidence: of a trusted prediction, by class; None: no prediction of the class is trusted.
         thresholds: by class, the probability from which on a sample is flagged, for a wanted sensitivity.
+        batch: number of samples whose statistics the model was adapted to; 0 if it was not.
     """
 
     classes: tuple[str, ...]
@@ -53,6 +58,7 @@ class Predictions:
     novelty: npt.NDArray[np.float32]
     min_confidence: tuple[float | None, ...]
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    batch: int = 0
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -89,27 +95,57 @@ class Model:
         info: the content of its `model.json`.
         network: in evaluation mode.
         thresholds: of classes that are flagged, see `want_sensitivity`.
+        adapted: what `adapt` starts from, without its backbone; None for the network itself.
+        batch: number of samples that it is adapted to; 0 if it is not.
     """
 
     info: ModelInfo
     network: Network | Ensemble
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    adapted: Network | None = None
+    batch: int = 0
 
     def want_sensitivity(self, wanted: Mapping[str, float]) -> Model:
         """Return the model with classes to be flagged: by name, the sensitivity wanted, such as {"ill": 0.95}."""
         return replace(self, thresholds=find_thresholds(self.info, wanted))
 
-    def predict(self, x: npt.ArrayLike, *, batch_size: int = 256) -> Predictions:
+    def predict(self, x: npt.ArrayLike, *, batch_size: int = 256, adapt: bool = False) -> Predictions:
         """Predict arrays: features (n, f), signals (n, c, t) or images (n, c, h, w), prepared as for training.
 
         Args:
             x: the samples: uint8 or uint16 if training had it, which is scaled to [0, 1]; else numbers, not scaled.
             batch_size: samples per forward pass.
+            adapt: standardise the samples by their own mean and variance: they should be a batch of one new domain
+                (docs/your-data.md).
         """
         x = self.convert_samples(_to_array(x))
         check_finite(np.where(np.isnan(x), 0, x) if self.info.columns else x)
         inputs = Doubles(x) if self.info.dtype == "float64" else ArrayInputs(x)
-        return self.predict_inputs(inputs, batch_size=batch_size)
+        model = self.adapt([inputs]) if adapt else self
+        return model.predict_inputs(inputs, batch_size=batch_size)
+
+    def adapt(self, batch: Iterable[Inputs]) -> Model:
+        """Return the model with the statistics of a batch of a new domain, given in parts: labels are not needed."""
+        if not isinstance(self.network, Network):
+            raise UserError("Expected a model of one network to adapt. Found an ensemble. Drop --adapt.")
+        if self.thresholds:
+            raise UserError("Thresholds are of predictions without adaptation. Drop --sensitivity, or --adapt.")
+        choice = self.info.choice
+        if choice and self.adapted is None and any(trial.by_domain and trial.values for trial in choice.trials):
+            raise UserError("Adaptation did not help on held-out domains (see the card). Drop --adapt.")
+        device, rows = next(self.network.buffers()).device, 0
+
+        def read() -> Iterator[Tensor]:
+            nonlocal rows
+            for inputs in batch:
+                rows += len(inputs)
+                for start in range(0, len(inputs), PART):
+                    yield inputs.clean(np.arange(start, min(start + PART, len(inputs)))).to(device)
+
+        network = adapt_network(self.adapted or self.network, read(), self.network.backbone)
+        about = self.info.adaptation
+        least = about.estimate.trust.by_class if about else self.info.min_confidence
+        return Model(structs.replace(self.info, min_confidence=least), network, batch=rows)
 
     @property
     def normalisation(self) -> Normalisation:
@@ -152,7 +188,7 @@ class Model:
                 probabilities.append(p.float().cpu())
                 novelties.append(novelty.float().cpu())
         p, novelty = torch.cat(probabilities).numpy(), torch.cat(novelties).numpy()
-        return Predictions(self.info.classes, p, novelty, self.info.min_confidence, self.thresholds)
+        return Predictions(self.info.classes, p, novelty, self.info.min_confidence, self.thresholds, self.batch)
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new or an empty folder, from which `load_model` reads it."""
@@ -166,8 +202,10 @@ class Model:
 
         Returns the model with the digest of its weights.
         """
-        tensors = {name: value.detach().cpu().contiguous() for name, value in self.network.state_dict().items()}
-        data = save(tensors)
+        tensors = dict(self.network.state_dict())
+        if self.adapted:
+            tensors |= {f"{ADAPTED}.{name}": value for name, value in self.adapted.state_dict().items()}
+        data = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
         write_bytes(folder / WEIGHTS, data)
         written = replace(self, info=structs.replace(self.info, weights=digest_of(data)))
         write_info(folder, written.info)
@@ -195,26 +233,33 @@ def load_model(folder: str | Path, device: str = "cpu") -> Model:
     if digest_of(data) != info.weights:
         raise explain_broken(folder, damage_error(str(folder / WEIGHTS)))
     try:
-        network = _build_network(info, load(data))
+        tensors = load(data)
+        second = part_of(tensors, ADAPTED)
+        network = _build_network(
+            info, {key: value for key, value in tensors.items() if not key.startswith(f"{ADAPTED}.")}
+        )
+        adapted = _build_one(info, info.adaptation.spec, second, bare=True) if info.adaptation else None
     except UserError:
         raise
     except (RuntimeError, OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise explain_broken(folder, error) from error
-    return Model(info, network.to(pick_device(device)))
+    place = pick_device(device)
+    return Model(info, network.to(place), adapted=adapted.to(place) if adapted else None)
 
 
 def _build_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network | Ensemble:
     """Build the network of a model with its weights."""
     if info.composition is None or info.composition.members == 1:
-        return _build_one(info, tensors)
+        return _build_one(info, info.spec, tensors)
     parts = [part_of(tensors, f"members.{i}") for i in range(info.composition.members)]
-    return Ensemble([_build_one(info, part) for part in parts]).eval()
+    return Ensemble([_build_one(info, info.spec, part) for part in parts]).eval()
 
 
-def _build_one(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
+def _build_one(info: ModelInfo, spec: ResolvedSpec, tensors: dict[str, Tensor], *, bare: bool = False) -> Network:
+    """Build a network with its weights, `bare` without its backbone."""
     with torch.random.fork_rng(devices=[]):  # initial weights are random, then replaced: the caller's generator stays
-        predictor = _build_predictor(info, part_of(tensors, "classifier"))
-        backbone = build_front(info.spec, blank=True) if info.spec.frozen else None
+        predictor = _build_predictor(info, spec, part_of(tensors, "classifier"))
+        backbone = build_front(spec, blank=True) if spec.frozen and not bare else None
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
     usual, reach, limit, size = (float(tensors[name]) for name in ("usual", "reach", "limit", "size"))
     familiar = Familiar(center, means, whitening, usual, reach, limit, size)
@@ -228,12 +273,12 @@ def _build_one(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     return network.eval()
 
 
-def _build_predictor(info: ModelInfo, tensors: dict[str, Tensor]) -> Predictor:
+def _build_predictor(info: ModelInfo, spec: ResolvedSpec, tensors: dict[str, Tensor]) -> Predictor:
     """Build featurizer and classifier: of a network without its weights, or a fitted classifier from its tensors."""
     if "columns" in tensors:
         return Fitted(build_classifier(tensors))
     # The whole network, also of a run that trained after a cut, with its adapters merged.
-    spec = structs.replace(info.spec, views=0, lora=0)
+    spec = structs.replace(spec, views=0, lora=0)
     return new_algorithm(spec, info.classes, info.domains, blank=True)
 
 

@@ -38,6 +38,12 @@ class Standardise(nn.Module):
         for name in ("mean", "scale", "tail"):  # copies: members of an ensemble share `standard`
             self.register_buffer(name, torch.tensor(getattr(standard, name), dtype=dtype))
 
+    @property
+    def standard(self) -> Standardisation:
+        """The numbers of the layer."""
+        mean, scale = (value.cpu().numpy() for value in (self.mean, self.scale))
+        return Standardisation(mean, scale, float(self.tail), self.imputes)
+
     def forward(self, x: Tensor) -> Tensor:
         # The same map as `Standardisation.__call__`, for export: change both together.
         if self.imputes:

@@ -30,7 +30,7 @@ Format = Literal["csv", "jsonl"]
 
 
 def predict_paths(
-    model: Model, paths: Sequence[Path], *, probabilities: bool = False, progress: bool = True
+    model: Model, paths: Sequence[Path], *, probabilities: bool = False, progress: bool = True, adapt: bool = False
 ) -> Iterator[Row]:
     """Yield a row for every image or array row, in order, with an error if it cannot be predicted.
 
@@ -40,20 +40,24 @@ def predict_paths(
             tables, for a model of one.
         probabilities: also give the probability of every class.
         progress: show a bar.
+        adapt: adapt the model to all images, or to all rows of a file, as a batch of one new domain.
     """
     if any(path.suffix.lower() == ".npz" for path in paths):
         if len(paths) > 1:
             raise UserError(f"Expected one .npz file, or images. Found {len(paths)} paths with an .npz among them.")
-        yield from _predict_array(model, paths[0], probabilities)
+        yield from _predict_array(model, paths[0], probabilities, adapt)
         return
     if model.info.columns and all(path.suffix.lower() in (".csv", ".parquet") for path in paths):
         for path in paths:
-            yield from _predict_table(model, path, probabilities)
+            yield from _predict_table(model, path, probabilities, adapt)
         return
     if model.info.kind != "images":
         expected = "a table (.csv, .parquet)" if model.info.columns else "an .npz file with X"
         raise UserError(f"This model takes {model.info.kind} as arrays. Found other files. Pass {expected}.")
     files = list_images(paths)
+    if adapt:
+        with Progress("adapt", len(files), "images", show=progress) as bar:
+            model = model.adapt(_decode_all(model, files, bar))
     with Progress("predict", len(files), "images", show=progress) as bar:
         for start in range(0, len(files), BATCH):
             rows = _predict_images(model, files[start : start + BATCH], probabilities)
@@ -131,40 +135,54 @@ def _to_json(name: str, value: Any) -> Any:
         return None
     if name == "trusted" or name.startswith("flag("):
         return value == "yes"
+    if name == "batch":
+        return int(value)
     return float(value) if name in ("confidence", "novelty") or name.startswith("p(") else value
 
 
+def _decode_all(model: Model, files: Sequence[Path], bar: Progress) -> Iterator[ImageInputs]:
+    """Decode the images that can be read, a few at a time."""
+    for start in range(0, len(files), BATCH):
+        yield _decode(model, files[start : start + BATCH])[0]
+        bar.advance(len(files[start : start + BATCH]))
+
+
 def _predict_images(model: Model, files: Sequence[Path], probabilities: bool) -> list[Row]:
+    inputs, errors = _decode(model, files)
+    names = [{"file": os.fsencode(path).decode(errors="backslashreplace")} for path in files]  # a CSV is valid UTF-8
+    return list(_make_rows(names, errors, model.predict_inputs(inputs), probabilities))
+
+
+def _decode(model: Model, files: Sequence[Path]) -> tuple[ImageInputs, list[str]]:
+    """Decode images; return those that can be read, and for each file why it cannot, or an empty text."""
     size = model.info.input_shape[-1]
     with quiet_decoding(), ThreadPoolExecutor() as pool:
         decoded = list(pool.map(lambda path: read_image(path, size, model.info.spec.window), files))
     pixels = [np.array(image) for image in decoded if not isinstance(image, Unreadable)]
     errors = [image.reason if isinstance(image, Unreadable) else "" for image in decoded]
-    names = [{"file": os.fsencode(path).decode(errors="backslashreplace")} for path in files]  # a CSV is valid UTF-8
-    inputs = ImageInputs(pixels, np.arange(len(pixels)), size, model.normalisation)
-    return list(_make_rows(names, errors, model.predict_inputs(inputs), probabilities))
+    return ImageInputs(pixels, np.arange(len(pixels)), size, model.normalisation), errors
 
 
-def _predict_array(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
+def _predict_array(model: Model, path: Path, probabilities: bool, adapt: bool) -> Iterator[Row]:
     arrays, _ = read_npz(path, ("X",))
     model.check_shape(arrays["X"].shape)
     x = model.convert_samples(arrays["X"])
     if not len(x):
         raise UserError(f"Expected rows in the array X of {path}. Found none.")
-    yield from _predict_rows(model, x, finite_rows(x), "NaN or infinity", probabilities)
+    yield from _predict_rows(model, x, finite_rows(x), "NaN or infinity", probabilities, adapt)
 
 
-def _predict_table(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
+def _predict_table(model: Model, path: Path, probabilities: bool, adapt: bool) -> Iterator[Row]:
     x = model.convert_samples(encode_table(path, model.info.columns))
-    yield from _predict_rows(model, x, ~np.isinf(x).any(axis=1), "infinity", probabilities)
+    yield from _predict_rows(model, x, ~np.isinf(x).any(axis=1), "infinity", probabilities, adapt)
 
 
 def _predict_rows(
-    model: Model, x: npt.NDArray[Any], finite: npt.NDArray[np.bool_], wrong: str, probabilities: bool
+    model: Model, x: npt.NDArray[Any], finite: npt.NDArray[np.bool_], wrong: str, probabilities: bool, adapt: bool
 ) -> Iterator[Row]:
     """Predict the rows of an array that are `finite`; the others get the error `wrong`."""
     errors = np.where(finite, "", wrong).astype(object)
-    predicted = model.predict(x[finite])
+    predicted = model.predict(x[finite], adapt=adapt)
     sane = np.isfinite(predicted.confidence) & np.isfinite(predicted.novelty)
     errors[np.flatnonzero(finite)[~sane]] = "numbers too large for the network"
     names = [{"row": i} for i in range(len(x))]
@@ -178,7 +196,8 @@ def _make_rows(
     """Yield a row for each name, all with the same columns; `predicted` has those without an error, in order."""
     shares = [f"p({name})" for name in predicted.classes] if probabilities else []
     flags = [f"flag({name})" for name in predicted.flags]
-    blank = dict.fromkeys(["label", "confidence", "novelty", "trusted", "error", *flags, *shares], "")
+    batch = {"batch": str(predicted.batch)} if predicted.batch else {}  # the samples that a prediction depends on
+    blank = {**dict.fromkeys(["label", "confidence", "novelty", "trusted", "error", *flags, *shares], ""), **batch}
     each, flagged = predicted, np.array(list(predicted.flags.values())).reshape(len(flags), len(predicted)).T
     columns = (each.labels, each.confidence, each.novelty, each.trusted, each.probabilities, flagged)
     predictions = zip(*columns, strict=True)

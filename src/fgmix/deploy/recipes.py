@@ -8,6 +8,7 @@ A recipe of your own joins the table by `register`, in a file that `--plugin` im
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -81,9 +82,12 @@ class Recipe:
 
 def fit_logistic(x: Samples, y: Indices, weights: Weights | None, *, c: float) -> ClassifierMixin:
     """Fit a logistic regression with an L2 penalty, of inverse strength `c`."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=c, max_iter=200).fit(x, y, weights)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # later steps hardly change its predictions
+        return LogisticRegression(C=c, max_iter=200).fit(x, y, weights)
 
 
 def fit_svm(x: Samples, y: Indices, weights: Weights | None, *, c: float) -> ClassifierMixin:

@@ -23,11 +23,9 @@ def summarize_model(info: ModelInfo) -> list[str]:
 
 def _expect(estimate: Estimate) -> str:
     """State the mean of the held-out domains, and the interval for one more."""
-    if estimate.interval is None:
-        interval = "no interval from fewer than three domains"
-    else:
-        low, high = estimate.interval
-        interval = f"95 % interval {percent(low)} to {percent(high)}"
+    interval = f"{len(estimate.domains)} such domains are too few for an interval"
+    if estimate.interval and estimate.is_informative:
+        interval = f"95 % interval {percent(estimate.interval[0])} to {percent(estimate.interval[1])}"
     return f"Expected {NAMES[estimate.metric]} on a new domain: {percent(estimate.value)} ({interval})"
 
 
@@ -56,3 +54,14 @@ def _describe_trust(estimate: Estimate) -> str:
     if not accuracies:
         return "Trusted: no prediction"
     return f"Trusted: {percent(trusted)} of the predictions, of which {percent(fmean(accuracies))} are correct"
+
+
+def describe_adaptation(info: ModelInfo) -> str:
+    """State what to expect of predictions that are adapted to their batch."""
+    about = info.adaptation
+    if about is None:
+        return "Predictions are of this batch; what the adaptation changes was not measured for this model."
+    metric, plain = NAMES[about.estimate.metric], info.estimate.value if info.estimate else None
+    known = f"Expected {metric}: {percent(about.estimate.value)}, without adaptation {percent(plain)}"
+    least = f"from {about.least} samples on" if about.least else "at no size of a batch"
+    return f"Predictions are of this batch, whose samples should be of one new domain. {known}; it helps {least}."

@@ -22,6 +22,7 @@ from fgmix.records.schema import Count, Positive, ResolvedSpec, to_plain
 
 INFO = "model.json"
 SCHEMA: Literal[6] = 6
+WIDE = 0.6  # width above which an interval for one more domain excludes little
 TARGET = 0.9  # accuracy of trusted predictions
 
 Dtype = Literal["uint8", "uint16", "float32", "float64"]
@@ -187,6 +188,11 @@ class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
     operating: tuple[tuple[OperatingPoint, ...], ...] = ()
 
     @property
+    def is_informative(self) -> bool:
+        """Whether there is an interval that excludes much."""
+        return self.interval is not None and self.interval[1] - self.interval[0] <= WIDE
+
+    @property
     def metrics(self) -> dict[str, Metrics]:
         """By domain."""
         return {domain.domain: domain.metrics for domain in self.domains}
@@ -229,6 +235,27 @@ class HeatMap(Struct, frozen=True, forbid_unknown_fields=True):
     label: str
     predicted: str
     confidence: float
+
+
+class BatchGain(Struct, frozen=True, forbid_unknown_fields=True):
+    """Accuracy on batches of held-out domains, mean over domains."""
+
+    samples: Count  # of a batch
+    adapted: Share  # with the batch's own statistics
+    plain: Share  # of the model that is not adapted, on the same samples
+
+
+class Adaptation(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to expect of `predict --adapt`: predictions with the statistics of their batch."""
+
+    recipe: str  # chosen like the model's, among recipes with each domain standardised by itself
+    about: str  # one line
+    spec: ResolvedSpec  # of its training
+    without: dict[str, str]  # as in `Choice`
+    estimate: Estimate  # where a whole domain is one batch
+    sizes: tuple[BatchGain, ...]  # by size of the batch, drawn from one domain
+    skewed: BatchGain  # where three quarters of a batch are of one class
+    least: Count | None  # size from which on it never lowered the accuracy; None if there is none
 
 
 class Composition(Struct, frozen=True, forbid_unknown_fields=True):
@@ -331,13 +358,14 @@ class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     overlap: Overlap | None = None  # of its domains; None in models made before it
     heatmaps: tuple[HeatMap, ...] = ()  # of holdout samples of its own domains, if they are asked for
     familiar: PredictionSummary | None = None  # for holdout samples of its own domains; None in models made before it
+    adaptation: Adaptation | None = None  # to a batch of a new domain; None if it did not help, or was not tried
     schema: Literal[6] = SCHEMA  # version of this schema
 
 
 def write_info(folder: Path, info: ModelInfo) -> None:
     """Write the `model.json` of a model's folder."""
     content = {**to_plain(info), "spec": to_plain(info.spec)}
-    for name in ("groups", "columns", "choice"):
+    for name in ("groups", "columns", "choice", "adaptation"):
         if not content[name]:
             del content[name]  # so that models of earlier versions do not change
     if info.composition and info.composition.alpha is None:
