@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from sklearn.covariance import LedoitWolf
 
 from fgmix.deploy.hold_out import draw_noise
+from fgmix.deploy.novelty import shrink_covariance
 
 
 def test_images_of_noise_and_plain_ones() -> None:
@@ -28,3 +31,10 @@ def test_features_keep_their_scales_and_lose_their_dependence() -> None:
     torch.testing.assert_close(noise.mean(0), x.mean(0), atol=0.5, rtol=0)
     torch.testing.assert_close(noise.std(0), x.std(0), atol=0, rtol=0.1)
     assert abs(float(torch.corrcoef(noise.T)[0, 1])) < 0.1 < float(torch.corrcoef(x.T)[0, 1])
+
+
+def test_the_shrunk_covariance_is_scikit_learns() -> None:
+    for n, d in ((200, 5), (20, 40)):
+        x = np.random.default_rng(d).normal(size=(n, d)) * np.arange(1, d + 1)
+        expected = LedoitWolf(assume_centered=True).fit(x).covariance_
+        np.testing.assert_allclose(shrink_covariance(x), expected, rtol=1e-9)

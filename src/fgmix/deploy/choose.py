@@ -45,10 +45,12 @@ from fgmix.deploy.hold_out import (
     PARTS,
     HeldOut,
     compute_noise_features,
+    measure_familiar,
     measure_in_domain,
     predict_held_out,
     select_weights,
 )
+from fgmix.deploy.novelty import Familiar
 from fgmix.deploy.recipes import GROUP, Recipe, Size
 from fgmix.errors import UserError
 from fgmix.progress import Progress, format_duration
@@ -99,6 +101,7 @@ class Workbench:
     device: str
     progress: bool = True
     accept_code: bool = False
+    familiar: dict[tuple[str, bool], Familiar] = field(default_factory=dict)  # by held-out domain
 
     @cached_property
     def features(self) -> DomainDataset:
@@ -191,7 +194,12 @@ class Candidate:
     def hold_out(self, domain: str) -> HeldOut:
         """Predict a domain by the training without it, with novelty."""
         run, predictor = self.open(domain)
-        return predict_held_out(run, predictor, self.train(domain).in_domain_accuracy, self.bench.noise)
+        familiar = None
+        if self.recipe.fit:  # its codes are the samples themselves, which all classifiers share
+            known = self.bench.familiar
+            familiar = known.get((domain, self.by_domain)) or measure_familiar(run, predictor)
+            known[domain, self.by_domain] = familiar
+        return predict_held_out(run, predictor, self.train(domain).in_domain_accuracy, self.bench.noise, familiar)
 
     def refit(self) -> tuple[PreparedRun, Predictor]:
         """Return the model of all domains: a classifier has nothing to select, and is trained on all samples."""

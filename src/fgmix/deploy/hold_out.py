@@ -57,7 +57,11 @@ def hold_out(run: OpenedRun, noise: Tensor | None = None) -> HeldOut:
 
 
 def predict_held_out(
-    run: PreparedRun, predictor: Predictor, in_domain_accuracy: float, noise: Tensor | None = None
+    run: PreparedRun,
+    predictor: Predictor,
+    in_domain_accuracy: float,
+    noise: Tensor | None = None,
+    familiar: Familiar | None = None,
 ) -> HeldOut:
     """Predict the domain that a run holds out, by what was trained on the others.
 
@@ -66,8 +70,9 @@ def predict_held_out(
         predictor: trained on the source domains.
         in_domain_accuracy: its accuracy on their holdout samples.
         noise: for a run on activations, those of noise images (`compute_noise_features`).
+        familiar: of the source domains, if it is known.
     """
-    familiar = measure_familiar(run, predictor)
+    familiar = familiar or measure_familiar(run, predictor)
     (domain,) = run.spec.test_domains
     parts = [draw_sample(run, [domain], part) for part in PARTS]
     batches = [_predict(predictor, familiar, x) for part in parts for x in part.inputs()]

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from fgmix.data.dataset import Indices
 from fgmix.records.metrics import Floats
@@ -65,22 +66,41 @@ def fit_familiar(z: Floats, y: Indices, holdout: Floats, features: Floats | None
             training samples are closer to their means than those of new samples.
         features: inputs of `holdout`, (m, …), if they are features or standardised; None for others.
     """
-    from sklearn.covariance import LedoitWolf
-
     usual, reach = np.maximum(np.quantile(np.linalg.norm(holdout, axis=1), (0.5, KNOWN)), SHORTEST).tolist()
     z = z / np.maximum(np.linalg.norm(z, axis=1), SHORTEST)[:, None]
     present = np.unique(y)
     means = np.stack([z[y == c].mean(axis=0) for c in present])
     around = z - means[np.searchsorted(present, y)]
-    covariance = LedoitWolf(assume_centered=True).fit(around).covariance_
+    covariance = shrink_covariance(around)
     # A floor for directions without variance (dead units): any deviation there would be infinitely novel.
     floor = 1e-6 * max(float(np.trace(covariance)) / len(covariance), 1e-12)
-    whitening = np.linalg.inv(np.linalg.cholesky(covariance + floor * np.eye(len(covariance))))
+    identity = np.eye(len(covariance))
+    whitening = solve_triangular(np.linalg.cholesky(covariance + floor * identity), identity, lower=True)
     center = z.mean(axis=0)
     bare = Familiar(center, (means - center) @ whitening.T, whitening, usual, reach, 1.0)
     limit = float(np.quantile(bare.novelty(holdout), KNOWN))
     size = np.inf if features is None else MARGIN * float(np.quantile(squared_lengths(features), KNOWN))
     return replace(bare, limit=max(limit, 1e-30), size=max(size, 1e-30))  # 0 if all codes are equal
+
+
+def shrink_covariance(x: Floats) -> Floats:
+    """Compute the covariance of centred rows (n, d), shrunk towards a multiple of the identity.
+
+        S = xᵀx / n,    μ = tr S / d,    Σ = (1 − ρ) S + ρ μ I,    ρ = min(1, (Σ_i ‖x_i‖⁴ / n − ‖S‖²) / n / ‖S − μ I‖²)
+
+    Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", 2004,
+    https://doi.org/10.1016/S0047-259X(03)00096-4. scikit-learn's `LedoitWolf` finds Σ_i ‖x_i‖⁴ by products of matrices,
+    which take eight times as long for 2,048 features.
+    """
+    n, d = x.shape
+    s = x.T @ x / n
+    mean = np.trace(s) / d
+    distance = np.square(s).sum() - d * mean**2  # ‖S − μ I‖²
+    noise = (np.square(np.square(x).sum(axis=1)).mean() - np.square(s).sum()) / n
+    share = min(1.0, noise / distance) if distance > 0 else 0.0
+    shrunk: Floats = (1 - share) * s
+    shrunk.flat[:: d + 1] += share * mean
+    return shrunk
 
 
 def squared_lengths(x: Floats) -> Floats:
