@@ -14,7 +14,7 @@ from fgmix.terminal import print_lines, print_phase
 
 OMITTED = ("dataset", "algorithm", "hparams_seed", "evaluate_train", "snapshots")  # for research, not for a model
 SHOWN = (
-    *("image_size", "class_weight", "backbone", "pretrained", "weights", "frozen"),
+    *("image_size", "backbone", "pretrained", "weights", "frozen"),
     *("steps", "metric"),
 )
 TRUST = ("min_confidence", "target_accuracy")
