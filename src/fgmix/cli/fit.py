@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from fgmix.cli.options import AcceptCode, Device, Flags, Quiet, Set, flags, forbid, parse_pairs, parse_settings
+from fgmix.errors import UserError
 from fgmix.records.model import Terms
 from fgmix.records.schema import RunSpec
-from fgmix.terminal import print_lines, print_phase
+from fgmix.terminal import print_lines, print_markdown, print_phase
 
 OMITTED = ("dataset", "algorithm", "hparams_seed", "evaluate_train", "snapshots")  # for research, not for a model
 SHOWN = (
@@ -18,6 +19,16 @@ SHOWN = (
     *("steps", "metric"),
 )
 TRUST = ("min_confidence", "target_accuracy")
+EXTENDING = (
+    "data",
+    "out",
+    "add_domain",
+    "from_",
+    "device",
+    "quiet",
+    "plugin",
+    "data_root",
+)  # parameters of --add-domain
 
 
 @flags(options=Flags(RunSpec, omit=OMITTED, everyday=SHOWN), terms=Flags(Terms, everyday=TRUST))
@@ -26,8 +37,10 @@ def fit(
     options: dict[str, Any],
     terms: dict[str, Any],
     data: Annotated[
-        str, typer.Argument(help="folder domain/class/image, CSV manifest, table, .npz file with X, y, domain")
-    ],
+        str | None,
+        typer.Argument(help="folder domain/class/image, CSV manifest, table, .npz file with X, y, domain"),
+    ] = None,
+    *,
     out: Annotated[Path, typer.Option(help="folder of the model", rich_help_panel="Required")],
     algorithm: Annotated[
         str | None,
@@ -39,6 +52,12 @@ def fit(
     recipes: Annotated[
         str | None,
         typer.Option(help="recipes to choose from, separated by commas; default: all", hidden=True),
+    ] = None,
+    add_domain: Annotated[
+        str | None, typer.Option(help="labelled data of a new domain to train --from MODEL with", hidden=True)
+    ] = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", help="model whose data and settings --add-domain extends", hidden=True)
     ] = None,
     set_: Set = None,
     estimate: Annotated[bool, typer.Option(help="hold out every domain once to estimate unseen accuracy")] = True,
@@ -54,6 +73,11 @@ def fit(
     Example: fgmix fit scans --out model --budget 10min
     """
     print_phase("loading torch and the data")
+    if add_domain is not None or from_ is not None:
+        _extend(context, add_domain, from_, data, out, device, not quiet)
+        return
+    if data is None:
+        raise UserError("Missing argument 'DATA'. Name the data to train on.")
     from fgmix.deploy.card import CARD
     from fgmix.deploy.fit import fit as fit_model
     from fgmix.deploy.summary import summarize_model
@@ -71,3 +95,25 @@ def fit(
     how["accept_code"] = accept_code
     model = fit_model(data, out, algorithm=algorithm, settings=settings, **how, **options)
     print_lines([*summarize_model(model.info), f"Card: {out / CARD}"])
+
+
+def _extend(
+    context: typer.Context,
+    new: str | None,
+    before: Path | None,
+    data: str | None,
+    out: Path,
+    device: str,
+    progress: bool,
+) -> None:
+    """Train a model again with a new domain, and print what changed."""
+    from fgmix.deploy.add_domain import add_domain
+    from fgmix.deploy.card import CARD
+    from fgmix.deploy.model import load_model
+
+    if new is None or before is None:
+        raise UserError("Expected --add-domain NEW and --from MODEL together. Found one of them.")
+    others = [each.name for each in context.command.params if each.name and each.name not in EXTENDING]
+    forbid(context, others, "with --add-domain, which uses the settings of the model")
+    change = add_domain(load_model(before, device), new, out, data=data, device=device, progress=progress)
+    print_markdown("\n".join([*change.lines(), f"Card: {out / CARD}"]))

@@ -20,6 +20,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -68,16 +69,17 @@ def is_table(path: Path) -> bool:
     return "path" not in names and {"label", "domain"} <= names
 
 
-def load_table(path: Path, columns: tuple[Column, ...] = ()) -> DomainDataset:
-    """Load a table as a dataset of features.
+def load_table(path: Path, *more: Path, columns: tuple[Column, ...] = ()) -> DomainDataset:
+    """Load a table, or several as one, as a dataset of features.
 
     Args:
-        path: the file.
+        path: the file, which gives the name and the columns.
+        more: files whose rows follow.
         columns: those of a model, by which it is encoded; by default the table's own.
     """
-    table = read_table(path)
+    table = reduce(_append, map(read_table, (path, *more)))
     if columns:
-        _require_columns(table, columns)
+        _require_columns(table, [column.name for column in columns], "the model was trained on")
     columns = columns or describe_columns(table)
     texts = {name: _as_names(table, name) for name in ("label", "domain", "group") if name in table.values}
     dataset = from_arrays(
@@ -94,16 +96,25 @@ def load_table(path: Path, columns: tuple[Column, ...] = ()) -> DomainDataset:
 def encode_table(path: Path, columns: Sequence[Column]) -> npt.NDArray[np.float64]:
     """Read a table of new samples and encode it by the columns of a model; other columns are not used."""
     table = read_table(path, required=())
-    _require_columns(table, columns)
+    _require_columns(table, [column.name for column in columns], "the model was trained on")
     return encode_columns(columns, _convert(table, columns))
 
 
-def _require_columns(table: Table, columns: Sequence[Column]) -> None:
-    lacking = [column.name for column in columns if column.name not in table.values]
+def _append(table: Table, other: Table) -> Table:
+    """Append the rows of another table; of its columns, those of the first are used."""
+    _require_columns(other, list(table.values), f"{table.path} has")
+    values: dict[str, Values] = {}
+    for name, ours in table.values.items():
+        pair = ours, other.values[name]
+        alike = len({each.dtype.kind for each in pair}) == 1  # one may have numbers, and the other texts
+        values[name] = np.concatenate(pair if alike else list(map(_as_texts, pair)))
+    return replace(table, values=values)
+
+
+def _require_columns(table: Table, names: Sequence[str], source: str) -> None:
+    lacking = [name for name in names if name not in table.values]
     if lacking:
-        raise UserError(
-            f"Expected the columns that the model was trained on in {table.path}. Found no {list_some(lacking)}."
-        )
+        raise UserError(f"Expected the columns that {source} in {table.path}. Found no {list_some(lacking)}.")
 
 
 def read_table(path: Path, required: Sequence[str] = REQUIRED) -> Table:

@@ -6,13 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 
-from fgmix.data import ArrayInputs, Domain, DomainDataset, LoadOptions, load
+from fgmix.data import ArrayInputs, Domain, DomainDataset, load
 from fgmix.data.augment import ImageInputs
 from fgmix.data.dataset import Indices
+from fgmix.data.registry import as_path
 from fgmix.data.tables import is_table, load_table
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError
+from fgmix.training.prepare import choose_load_options
 
 UNKNOWN = -1  # label of a class that a model does not have
 
@@ -36,12 +39,10 @@ class LabelledDomain:
 def load_for(model: Model, data: str | Path, *, progress: bool = True) -> DomainDataset:
     """Load labelled data for a model: images in its size and window, tables in its columns. One domain is enough."""
     info = model.info
-    path = Path(data).expanduser()
-    if info.columns and is_table(path):
-        return load_table(path, info.columns)
-    size = info.input_shape[-1] if info.kind == "images" else None
-    window = info.spec.window if info.kind == "images" else ""
-    dataset = load(str(data), LoadOptions(image_size=size, window=window, fewest=1, progress=progress))
+    if info.columns and is_table(path := as_path(str(data))):
+        return load_table(path, columns=info.columns)
+    options = choose_load_options(structs.replace(info.spec, dataset=str(data)), progress=progress)
+    dataset = load(str(data), replace(options, fewest=1))
     if dataset.kind != info.kind or dataset.input_shape != info.input_shape:
         raise UserError(
             f"Expected {info.kind} of shape {info.input_shape} for the model of {info.dataset}. Found {dataset.kind} "

@@ -356,6 +356,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     weights: str = ""  # digest of the file of its weights; empty before it is written
     choice: Choice | None = None  # how the recipe was chosen; None if the user named the method
     overlap: Overlap | None = None  # of its domains; None in models made before it
+    sources: tuple[str, ...] = ()  # paths of its data, if domains were added; else `spec` has the path
     heatmaps: tuple[HeatMap, ...] = ()  # of holdout samples of its own domains, if they are asked for
     familiar: PredictionSummary | None = None  # for holdout samples of its own domains; None in models made before it
     adaptation: Adaptation | None = None  # to a batch of a new domain; None if it did not help, or was not tried

@@ -1,0 +1,94 @@
+"""`fgmix fit --add-domain`: the new model is that of all data, and what changed is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deploy.made import QUICK, striped_folder, vectors
+from deploy.test_tables import write_table
+from fgmix import fit, load_model
+from fgmix.data import from_arrays, load
+from fgmix.data.join import join_datasets
+from fgmix.deploy.add_domain import add_domain
+from fgmix.errors import UserError
+from workbench import fgmix, save_npz
+
+NAMES = ["north", "east", "south", "west"]
+
+
+def save_domains(path: Path, names: list[str], seed: int = 0) -> Path:
+    data = vectors(4, seed=seed)
+    chosen = [data.domains[data.index(name)] for name in names]
+    return save_npz(
+        path,
+        X=np.concatenate([each.inputs.x for each in chosen]),
+        y=np.concatenate([np.array(data.classes)[each.y] for each in chosen]),
+        domain=np.repeat(names, [len(each) for each in chosen]),
+    )
+
+
+def test_the_new_model_is_that_of_all_domains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = fit(save_domains(tmp_path / "old.npz", NAMES[:3]), tmp_path / "model", **QUICK)
+    new = save_domains(tmp_path / "new.npz", NAMES[3:])
+    change = add_domain(old, new, tmp_path / "extended", device="cpu", progress=False)
+    both = join_datasets(load(str(tmp_path / "old.npz")), load(str(new)))
+    directly = fit(both, tmp_path / "directly", **QUICK)
+    assert change.model.info.domains == ("east", "north", "south", "west")
+    assert change.model.info.estimate == directly.info.estimate
+    assert change.model.info.spec.settings == old.info.spec.settings
+    x = load(str(new)).domains[0]
+    hits = np.array(old.predict(x.inputs.x).labels) == np.array(["a", "b", "c"])[x.y]
+    assert change.accuracy == {"west": hits.mean()}
+    assert [line.split("|")[1].strip() for line in change.lines()[2:7]] == ["east", "north", "south", "west", "mean"]
+
+    again = save_domains(tmp_path / "again.npz", ["north"], seed=8)
+    with pytest.raises(UserError, match="north"):
+        add_domain(change.model, again, tmp_path / "more", progress=False)
+    loaded = load_model(tmp_path / "extended")
+    assert loaded.info.sources == (str(tmp_path / "old.npz"), str(new))
+    words = ["--add-domain", new, "--from", tmp_path / "model", "--out", tmp_path / "extended", "--device", "cpu"]
+    assert fgmix("fit", *words, "--quiet") == 0  # done before
+    assert "| west | – |" in capsys.readouterr().out
+    assert fgmix("fit", *words, "--quiet", "--steps", "9") == 2
+    assert fgmix("fit", "--add-domain", new, "--out", tmp_path / "x") == 2
+    assert fgmix("fit", "--out", tmp_path / "x") == 2
+
+
+def test_tables_are_encoded_together(tmp_path: Path) -> None:
+    """A category of the new domain alone becomes a feature."""
+    old = fit(write_table(tmp_path / "old.csv"), tmp_path / "model", **{**QUICK, "steps": 5})
+    rows = write_table(tmp_path / "new.csv", seed=1, n=60).read_text().splitlines()
+    lines = [
+        row.replace(",a,", ",d,").replace(",b,", ",d,").replace(",c,", ",d,").replace("red", "green") for row in rows
+    ]
+    (tmp_path / "new.csv").write_text("\n".join(lines) + "\n")
+    change = add_domain(old, tmp_path / "new.csv", tmp_path / "extended", device="cpu", progress=False)
+    assert change.model.info.domains == ("a", "b", "c", "d")
+    colour = next(each for each in change.model.info.columns if each.name == "colour")
+    assert "green" in colour.categories
+    assert set(change.accuracy) == {"d"}
+
+
+def test_images_of_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FGMIX_CACHE", str(tmp_path / "cache"))
+    old, new = (striped_folder(tmp_path / name, names) for name, names in (("old", ("p", "q")), ("new", ("r",))))
+    network = {"backbone": "small_cnn", "pretrained": False, "image_size": 16, "batch_size": 4, "steps": 2}
+    model = fit(old, tmp_path / "model", **{**QUICK, **network})
+    change = add_domain(model, new, tmp_path / "extended", device="cpu", progress=False)
+    assert change.model.info.domains == ("p", "q", "r")
+    assert sum(map(sum, change.model.info.counts)) == 72
+
+
+def test_joined_datasets_keep_labels_groups_and_precision() -> None:
+    x = np.arange(12.0).reshape(4, 3)
+    first = from_arrays(x, ["b", "c"] * 2, ["p"] * 4, group=["u", "u", "v", "w"])
+    second = from_arrays(1e9 + 1e-3 * x, ["a", "b"] * 2, ["q"] * 4, group=["u", "x", "x", "y"])
+    joined = join_datasets(first, second)
+    assert [np.array(joined.classes)[each.y].tolist() for each in joined.domains] == [["b", "c"] * 2, ["a", "b"] * 2]
+    assert not {*joined.domains[0].groups} & {*joined.domains[1].groups}  # type: ignore[misc]
+    assert {each.inputs.x.dtype for each in joined.domains} == {np.dtype(np.float64)}  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="input_shape"):
+        join_datasets(first, from_arrays(np.zeros((2, 9)), [0, 1], ["r", "r"]))
