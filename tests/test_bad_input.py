@@ -164,7 +164,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{arrays} --heatmaps 3 --algorithm erm --out {new}": "--heatmaps",
         "{images} --window 9 --algorithm erm --quiet --out {new}": "`window`",
         "{arrays} --window 0:9 --algorithm erm --quiet --out {new}": "`window`",
-        "": "'data'",
+        "": "'--out'",
         f"{FIT} --algorithm t3a": "t3a",
         f"{FIT} --min-confidence 2": "`min_confidence`",
         f"{FIT} --target-accuracy 0": "`target_accuracy`",
