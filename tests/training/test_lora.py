@@ -12,9 +12,11 @@ import torch
 from fgmix import fit, load_model
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.deploy.export import export_model
+from fgmix.deploy.soup import soup
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
 from fgmix.networks._torchvision import ensure_torchvision
+from fgmix.networks.lora import merge_adapters
 from fgmix.records.schema import LORA, ResolvedSpec, RunSpec, to_plain
 from fgmix.training.loop import train
 from fgmix.training.open_run import open_run
@@ -166,21 +168,20 @@ def test_a_fitted_model_is_merged_and_exported(data: DomainDataset, weights: Pat
     assert path.stat().st_size > 100_000
 
 
-def test_a_soup_of_adapters_is_checked_for_their_options(data: DomainDataset, tmp_path: Path) -> None:
-    from fgmix.deploy.soup import soup
-
-    for options in ({}, {"settings": {"lr": 0.02}}, {"lora_targets": "attn", "hparams_seed": 1}):
-        run(data, tmp_path / "runs", averaging="none", **options)
-    with pytest.raises(UserError, match="lora_targets"):
-        soup([tmp_path / "runs"], tmp_path / "soup", dataset=data, progress=False)
-    model = soup(
-        [path.parent for path in (tmp_path / "runs").glob("*/record.json") if "attn" not in path.read_text()],
-        tmp_path / "soup",
-        dataset=data,
-        progress=False,
-    )
-    assert model.info.composition is not None
-    assert len(model.info.composition.runs) == 2
+@pytest.mark.parametrize("alpha", [None, 0.25])
+def test_a_soup_is_the_mean_of_merged_networks(data: DomainDataset, tmp_path: Path, alpha: float | None) -> None:
+    """Of runs with different adapters, too; W + ΔW is averaged, not A and B."""
+    options: list[dict[str, Any]] = [{}, {"lora": 4, "lora_targets": "attn"}]
+    records = [run(data, tmp_path, averaging="none", **each) for each in options]
+    opened = [open_run(record.folder, dataset=data, progress=False).algorithm("best") for record in records]
+    theirs = [merge_adapters(algorithm.featurizer).state_dict() for algorithm in opened]
+    folders = [record.folder for record in records]
+    model = soup(folders, tmp_path / "soup", alpha=alpha, dataset=data, progress=False)
+    share = 0.5 if alpha is None else alpha
+    tensors = model.network.featurizer.state_dict()
+    assert tensors.keys() == theirs[0].keys()
+    for name, tensor in tensors.items():
+        torch.testing.assert_close(tensor, torch.lerp(theirs[0][name], theirs[1][name], share))
 
 
 def test_bfloat16_runs(data: DomainDataset, tmp_path: Path) -> None:

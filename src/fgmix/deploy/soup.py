@@ -35,13 +35,14 @@ from fgmix.deploy.fit import check_own_files, lock_folder
 from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Ensemble, check_alone
 from fgmix.errors import UserError, bad_value, unknown
+from fgmix.networks.lora import merge_adapters
 from fgmix.networks.text import TEXT_HEADS
 from fgmix.progress import track
 from fgmix.records import evaluations
 from fgmix.records.files import check_path
 from fgmix.records.model import INFO, Combination, Composition, read_info
 from fgmix.records.rows import label_model
-from fgmix.records.schema import LORA, RunRecord, selected_weights
+from fgmix.records.schema import RunRecord, selected_weights
 from fgmix.records.store import RECORD, read_record, write_record
 from fgmix.training.averaging import Mean, get_predictor_tensors
 from fgmix.training.evaluate import DomainScores, Subset, bind_weights, score_subsets
@@ -57,7 +58,7 @@ _START = "Train them from the same initial weights (one --seed), or use --how en
 _EQUAL = {
     **dict.fromkeys(("test_domains", "trial_seed", "holdout_fraction", "data", "standardize", "tail"), _SPLIT),
     **dict.fromkeys(("mean", "std", "interpolation", "views"), _SPLIT),
-    **dict.fromkeys(("backbone", "backbone_digest", "head", "input_shape", "frozen", *LORA[:3]), _NETWORK),
+    **dict.fromkeys(("backbone", "backbone_digest", "head", "input_shape", "frozen"), _NETWORK),
     "metric": _METRIC,
     **dict.fromkeys(("pretrained", "weights_digest", "seed", "warmup_head", "freeze"), _START),
 }
@@ -185,7 +186,7 @@ class _Runs:
         record = self.records[name]
         prepared = replace(self.first.prepared, spec=record.spec)
         run = replace(self.first, record=record, folder=_folder_of(record), prepared=prepared)
-        return run.algorithm(selected_weights(self.weights), self.weights)
+        return _merge(run.algorithm(selected_weights(self.weights), self.weights))
 
     def score(self, predict: Predict, *, unseen: bool = False) -> DomainScores:
         """Score by domain and part: holdouts of the sources, with `unseen` also both parts of the test domains."""
@@ -238,6 +239,12 @@ def _check_kind(kind: Combination, alpha: float | None) -> Combination:
     return "interpolation"
 
 
+def _merge(algorithm: Algorithm) -> Algorithm:
+    """Merge the adapters of a network: a mean of factors A and B would not be the factors of a mean."""
+    algorithm.featurizer = merge_adapters(algorithm.featurizer)
+    return algorithm
+
+
 @torch.no_grad()
 def _interpolate(runs: _Runs, alpha: float) -> Algorithm:
     """Interpolate from the first run to the second, or from the initial weights of a single run to its own."""
@@ -248,7 +255,8 @@ def _interpolate(runs: _Runs, alpha: float) -> Algorithm:
             f"Expected a run with --head text or text-frozen, whose initial weights classify. Found one with the head "
             f"{runs.first.record.spec.head}, which starts from random weights. Name two runs to interpolate between."
         )
-    start, network = runs.first.initial() if alone else runs.build(names[0]), runs.build(names[-1])
+    start = _merge(runs.first.initial()) if alone else runs.build(names[0])
+    network = runs.build(names[-1])
     begins = get_predictor_tensors(start)
     for key, tensor in get_predictor_tensors(network).items():
         if tensor.is_floating_point():
