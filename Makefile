@@ -13,7 +13,7 @@ venv: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt torch
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev,export,weights,peft]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev,export,weights,peft,browser]'
 	$(BIN)/pip install -q -c constraints.txt --no-deps ramanchada2  # only its spectra are read; it pins an older pandas
 	touch $@
 

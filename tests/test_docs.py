@@ -18,7 +18,7 @@ from fgmix.algorithms import BaseConfig
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 METHOD_PAGES = [page for page in sorted((ROOT / "docs" / "algorithms").glob("*.md")) if page.name != "README.md"]
-SECTIONS = ["Method", "Settings", "Differences from the paper", "Cost", "Tests", "Reference"]
+SECTIONS = ["Method", "Settings", "Differences from the paper", "Cost", "Reference"]
 
 
 def page_id(page: Path) -> str:
