@@ -275,3 +275,34 @@ def test_without_a_name_the_backbone_is_the_one_that_installs_from_a_package_ind
     dataset = load_images(pictures)
     spec = resolve(RunSpec(dataset="pictures", algorithm="erm", frozen=True), replace(dataset, name="pictures"))
     assert (spec.backbone, spec.pretrained, spec.code_size) == ("tf_efficientnet_lite0.package", True, 1280)
+
+
+@pytest.mark.parametrize("recipe", ["logistic_weak", "tune", "erm"])
+def test_recipes_on_images_make_models_that_take_images(
+    recipe: str, pictures: Path, frozen: dict[str, Any], tmp_path: Path
+) -> None:
+    """Each alone, by the same features; also adapted to the images of a domain."""
+    out = tmp_path / "model"
+    fit(pictures, out, recipes=[recipe], device="cpu", progress=False, **{**frozen, "frozen": False})
+    model = load_model(out)
+    assert model.info.choice is not None
+    assert (model.info.spec.frozen, bool(model.info.spec.freeze)) == (recipe != "tune", recipe == "tune")
+    rows = list(predict_paths(model, [pictures / "dark"], progress=False))
+    assert not any(row["error"] for row in rows)
+    if model.adapted or recipe == "erm":
+        adapted = list(predict_paths(model, [pictures / "dark"], progress=False, adapt=True))
+        assert {row["batch"] for row in adapted} == {str(len(rows))}
+    else:
+        with pytest.raises(UserError, match="adapt"):
+            list(predict_paths(model, [pictures / "dark"], progress=False, adapt=True))
+
+
+def test_without_weights_a_small_network_is_trained(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fgmix.deploy.best.has_packaged_weights", lambda _: False)
+    model = fit(pictures, tmp_path / "model", recipes=["erm", "logistic"], device="cpu", progress=False, **QUICK)
+    assert model.info.choice is not None
+    assert [trial.recipe for trial in model.info.choice.trials] == ["erm"]
+    assert model.info.spec.backbone == "small_cnn"
+    assert any("from scratch" in note for note in model.info.notes)

@@ -67,7 +67,9 @@ def list_candidates(bench: Workbench, recipes: Sequence[Recipe]) -> list[Candida
     """List the recipes that can use the data of a workbench."""
     kind, size, sources = bench.features.kind, bench.size, len(bench.dataset.domains) - 1
     candidates = [
-        Candidate(recipe, bench) for recipe in recipes if kind in recipe.kinds and size.samples <= recipe.largest
+        Candidate(recipe, bench)
+        for recipe in recipes
+        if (bench.spec.frozen if recipe.tunes else kind in recipe.kinds) and size.samples <= recipe.largest
     ]
     # A backbone that is to be trained leaves classifiers of the samples themselves out.
     trains = bool(bench.spec.backbone) and not bench.spec.frozen

@@ -53,12 +53,14 @@ from fgmix.deploy.hold_out import (
 from fgmix.deploy.novelty import Familiar
 from fgmix.deploy.recipes import GROUP, Recipe, Size
 from fgmix.errors import UserError
+from fgmix.networks import build_featurizer
+from fgmix.networks.stages import sections
 from fgmix.progress import Progress, format_duration
 from fgmix.records.files import make_folder, read_bytes, read_json, write_bytes, write_json
 from fgmix.records.metrics import Metric, Rates, rates
 from fgmix.records.model import Share, Trial
 from fgmix.records.plugins import describe_plug_in
-from fgmix.records.schema import RunSpec, to_plain
+from fgmix.records.schema import ResolvedSpec, RunSpec, to_plain
 from fgmix.training.calibrate import calibrate, estimate
 from fgmix.training.devices import pick_device
 from fgmix.training.open_run import PartName, Predictor, draw_sample, find_device, train_and_open
@@ -102,6 +104,7 @@ class Workbench:
     progress: bool = True
     accept_code: bool = False
     familiar: dict[tuple[str, bool], Familiar] = field(default_factory=dict)  # by held-out domain
+    noise: dict[int | str, Tensor] = field(default_factory=dict)  # activations, by the place of the cut
 
     @cached_property
     def features(self) -> DomainDataset:
@@ -114,10 +117,18 @@ class Workbench:
         return cache.read()
 
     @cached_property
-    def noise(self) -> Tensor | None:
-        """Features of noise images, for a frozen backbone."""
-        resolved = resolve(self.spec, self.dataset)
-        return compute_noise_features(resolved, NOISE, pick_device(self.device)) if resolved.frozen else None
+    def last_cut(self) -> int:
+        """Number of sections of the backbone before the last one."""
+        spec = resolve(self.spec, self.dataset)
+        return len(sections(build_featurizer(spec.backbone, spec.input_shape))) - 1
+
+    def compute_noise(self, spec: ResolvedSpec) -> Tensor | None:
+        """Compute the activations of noise images for a run on activations, once for each place of the cut."""
+        if not spec.on_activations:
+            return None
+        if spec.freeze not in self.noise:
+            self.noise[spec.freeze] = compute_noise_features(spec, NOISE, pick_device(self.device))
+        return self.noise[spec.freeze]
 
     @property
     def size(self) -> Size:
@@ -150,6 +161,8 @@ class Candidate:
     def prepare(self, *held_out: str) -> PreparedRun:
         """Prepare the data for one training, with domains held out or with all."""
         options = dict(self.recipe.options)
+        if self.recipe.tunes:
+            options |= {"frozen": False, "freeze": self.bench.last_cut}
         if self.recipe.fit or self.by_domain:
             options["arm"] = self.title
         spec = structs.replace(self.bench.spec, test_domains=held_out, **options)
@@ -161,7 +174,7 @@ class Candidate:
 
     def guess_seconds(self) -> float:
         """Estimate the seconds of one training, before there was any."""
-        if self.recipe.fit or self.bench.features.kind == "features":
+        if self.recipe.fit or (self.bench.features.kind == "features" and not self.recipe.tunes):
             return self.recipe.cost(self.bench.size)
         spec = self.prepare().spec
         timed = calibrate(spec, self.bench.dataset, device=self.bench.device, repeats=1, budget=TIMED)
@@ -194,12 +207,12 @@ class Candidate:
     def hold_out(self, domain: str) -> HeldOut:
         """Predict a domain by the training without it, with novelty."""
         run, predictor = self.open(domain)
-        familiar = None
+        familiar, noise = None, self.bench.compute_noise(run.spec)
         if self.recipe.fit:  # its codes are the samples themselves, which all classifiers share
             known = self.bench.familiar
             familiar = known.get((domain, self.by_domain)) or measure_familiar(run, predictor)
             known[domain, self.by_domain] = familiar
-        return predict_held_out(run, predictor, self.train(domain).in_domain_accuracy, self.bench.noise, familiar)
+        return predict_held_out(run, predictor, self.train(domain).in_domain_accuracy, noise, familiar)
 
     def refit(self) -> tuple[PreparedRun, Predictor]:
         """Return the model of all domains: a classifier has nothing to select, and is trained on all samples."""

@@ -56,6 +56,7 @@ class Recipe:
         fit: trains a classifier of scikit-learn, which `classifiers.convert` knows, on samples (n, f), labels and
             weights (n,) or None; None for a recipe that trains a network.
         options: of the run that trains the network, fields of `fgmix.RunSpec`.
+        tunes: train the last section of a pre-trained backbone on images, in place of a small network on its features.
         largest: most samples that it can be trained on.
     """
 
@@ -65,6 +66,7 @@ class Recipe:
     cost: Callable[[Size], float]
     fit: Fit | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    tunes: bool = False
     largest: float = float("inf")
 
     def __post_init__(self) -> None:
@@ -173,6 +175,15 @@ _TABLE: dict[str, Recipe] = {
         Recipe("mixup", "small network, mixup", **_train("mixup", 0.007)),
         Recipe("coral", "small network, CORAL", **_train("coral", 0.01)),
         Recipe("fgmix", "small network, FGMix", **_train("fgmix", 0.03)),
+        Recipe(
+            "tune",
+            "last section of the backbone fine-tuned, ERM",
+            ("images",),
+            cost=lambda _: 0.0,  # timed, as for every network that is not small
+            # the classifier first, and a rate for few steps: 300 of DomainBed's 5e-5 would not leave its start
+            options=MappingProxyType({"algorithm": "erm", "views": 2, "warmup_head": 200, "settings": {"lr": 3e-4}}),
+            tunes=True,
+        ),
     )
 }
 
