@@ -21,6 +21,7 @@ from fgmix.algorithms._optimizer import compute_factor
 from fgmix.errors import UserError
 from fgmix.networks import Featurizer, build_featurizer
 from fgmix.networks.layers import find_layers
+from fgmix.records.recipe import RECIPE
 
 STEPS, WARMUP, LR = 8, 3, 1e-2
 
@@ -270,4 +271,4 @@ def test_a_warm_up_that_is_too_long_and_unknown_names_are_refused() -> None:
 def test_a_recipe_at_its_defaults_is_not_recorded() -> None:
     assert BaseConfig().as_dict().keys() == {"lr", "weight_decay", "steps"}
     assert BaseConfig(optimizer="adamw").as_dict()["optimizer"] == "adamw"
-    assert {*BaseConfig.recipe()} == BaseConfig.fields().keys() - {"lr", "weight_decay", "steps"}
+    assert {*RECIPE} == BaseConfig.fields().keys() - {"lr", "weight_decay", "steps"}

@@ -43,6 +43,18 @@ def test_a_row_is_marked_by_what_differs(first: dict[str, Any], second: dict[str
     assert marks(finished("a", 0.5, **first), finished("a", 0.5, **second)) == [(each, "") for each in expected]
 
 
+def test_recipes_are_apart_with_the_default_that_specs_leave_out_and_in_a_search_too() -> None:
+    records = [
+        finished("a", 0.5, algorithm=algorithm, settings={"lr": draw, **recipe}, draw=draw)
+        for recipe in ({}, {"optimizer": "adamw"})
+        for algorithm in ("erm", "coral")
+        for draw in (0, 1)
+    ]
+    assert marks(*records) == [("optimizer = adam", "")] * 4 + [("optimizer = adamw", "")] * 4
+    drawn = [finished("a", 0.5, settings={"clip_norm": float(draw)}, draw=draw) for draw in (1, 2)]
+    assert marks(*drawn) == [("", "")] * 2  # a search over a setting of the recipe
+
+
 def test_a_setting_that_other_methods_lack_marks_its_own_rows() -> None:
     records = [finished("a", 0.5, settings={"lr": 0.1})] + [
         finished("a", 0.5, algorithm="fgmix", settings={"lr": 0.1, "lam": lam}) for lam in (1.0, 3.0)

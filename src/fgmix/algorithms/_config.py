@@ -11,6 +11,7 @@ import numpy as np
 from fgmix.errors import bad_value, unknown
 from fgmix.records.options import Option, check_options, declare, options_of
 from fgmix.records.protocols import DEFAULTS, PROTOCOLS
+from fgmix.records.recipe import RECIPE
 
 
 class Distribution(Protocol):
@@ -140,23 +141,40 @@ class BaseConfig:
         PROTOCOLS["clean"].steps, help="length T of the run; schedules such as τ = 0.6·T are relative to it", ge=1
     )
     # The recipe: how the gradients of a method become steps. See docs/recipes.md.
-    optimizer: Literal["adam", "adamw", "sgd"] = setting("adam", help="update rule; sgd has momentum 0.9", late=True)
-    schedule: Literal["constant", "cosine", "linear"] = setting(
-        "constant", help="learning rates after the warm-up: constant, or falling to 0 at the last step", late=True
+    optimizer: Literal["adam", "adamw", "sgd"] = setting(
+        RECIPE["optimizer"], help="update rule; sgd has momentum 0.9", late=True
     )
-    lr_warmup: int = setting(0, help="first steps, in which learning rates rise linearly", ge=0, late=True)
+    schedule: Literal["constant", "cosine", "linear"] = setting(
+        RECIPE["schedule"],
+        help="learning rates after the warm-up: constant, or falling to 0 at the last step",
+        late=True,
+    )
+    lr_warmup: int = setting(
+        RECIPE["lr_warmup"], help="first steps, in which learning rates rise linearly", ge=0, late=True
+    )
     decay_on: Literal["all", "matrices"] = setting(
-        "all", help="matrices: no weight decay of biases, normalisation layers and position codes", late=True
+        RECIPE["decay_on"],
+        help="matrices: no weight decay of biases, normalisation layers and position codes",
+        late=True,
     )
     layer_decay: float = setting(
-        1.0, help="factor of the learning rate for each block or stage below the classifier", gt=0, le=1, late=True
+        RECIPE["layer_decay"],
+        help="factor of the learning rate for each block or stage below the classifier",
+        gt=0,
+        le=1,
+        late=True,
     )
-    head_lr: float | None = setting(None, help="learning rate of the classifier; none: lr", gt=0, late=True)
+    head_lr: float | None = setting(
+        RECIPE["head_lr"], help="learning rate of the classifier; none: lr", gt=0, late=True
+    )
     clip_norm: float | None = setting(
-        None, help="largest norm of the gradient, to which longer ones are scaled; none: no bound", gt=0, late=True
+        RECIPE["clip_norm"],
+        help="largest norm of the gradient, to which longer ones are scaled; none: no bound",
+        gt=0,
+        late=True,
     )
     accumulate: int = setting(
-        1,
+        RECIPE["accumulate"],
         help="micro-batches of a step, whose gradients are added: less memory, for methods that allow it",
         ge=1,
         late=True,
@@ -170,11 +188,6 @@ class BaseConfig:
         check_options(self)
         if self.lr_warmup >= self.steps:
             raise bad_value("lr_warmup", f"below the number of steps, {self.steps}", self.lr_warmup)
-
-    @classmethod
-    def recipe(cls) -> tuple[str, ...]:
-        """Name the settings of the recipe, which all methods share."""
-        return tuple(name for name, field in options_of(BaseConfig).items() if field.extra["late"])
 
     @classmethod
     def of(cls, **settings: Any) -> Self:

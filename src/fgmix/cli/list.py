@@ -9,6 +9,7 @@ import typer
 
 from fgmix.cli.options import check_choice
 from fgmix.errors import UserError, unknown
+from fgmix.records.recipe import RECIPE
 
 if TYPE_CHECKING:
     from fgmix.algorithms._registry import Overview
@@ -69,7 +70,7 @@ def _print_method(row: Overview) -> None:
         print(f"{told.name:16} {what}".rstrip())
         print(f"    {', '.join(filter(None, (told.label, told.year, told.family, cost, told.needs, told.paper)))}")
     config = algorithms.get(row.name).Config
-    recipe = {field: config.help()[field][0] for field in config.recipe()}
+    recipe = {field: config.help()[field][0] for field in RECIPE}
     for field, (default, text) in config.help().items():
         if field not in recipe:
             print(f"    {field} = {default}: {text}")

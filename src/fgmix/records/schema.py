@@ -26,6 +26,7 @@ from fgmix.records.evaluations import Evaluation, Evaluations, Model, Shares
 from fgmix.records.metrics import Metric, Metrics
 from fgmix.records.options import About, Option, check_names, check_options, options_of
 from fgmix.records.pretraining import name_pretraining
+from fgmix.records.recipe import RECIPE
 
 GAIN = 0.005  # in validation accuracy over the last quarter of a run, from which on more steps may help
 LONGEST_ARM = 80  # characters
@@ -292,6 +293,11 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
     def adapts_at_test(self) -> bool:
         """Whether the method adapts to the samples that it predicts: only such methods have this setting."""
         return "test_batch_size" in self.settings
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        """The settings, with the defaults of the recipe that specs leave out."""
+        return {**RECIPE, **self.settings}
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def _keep_named(
 def check_option(records: Iterable[RunRecord], name: str) -> None:
     """Raise an error for what is neither an option nor a setting of a run."""
     options = {each for each in ResolvedSpec.__struct_fields__ if each != "settings"}
-    settings = {each for record in records for each in record.spec.settings}
+    settings = {each for record in records for each in record.spec.all_settings}
     if name not in options | settings:
         raise unknown("option or setting of these runs", name, options | settings)
 
@@ -89,7 +89,8 @@ def get_values(record: RunRecord, name: str) -> list[Any]:
         return [spec.dataset, record.dataset]  # as given, perhaps a path, and by name
     if name in spec.__struct_fields__:
         return [getattr(spec, name)]
-    return [spec.settings[name]] if name in spec.settings else []
+    settings = spec.all_settings
+    return [settings[name]] if name in settings else []
 
 
 def _write(value: Any) -> str:
@@ -110,7 +111,7 @@ def _cut_grid(grid: Grid, kept: set[int]) -> Grid:
     """Keep some runs of a grid, and the values that they have."""
     records = tuple(record for record in grid.records if id(record) in kept)
     values = {
-        name: tuple(v for v in all_values if any(record.spec.settings.get(name) == v for record in records))
+        name: tuple(v for v in all_values if any(record.spec.all_settings.get(name) == v for record in records))
         for name, all_values in grid.values.items()
     }
     return replace(grid, records=records, values=values)

@@ -30,7 +30,7 @@ class Grid:
         return [
             record
             for record in self.records
-            if all(record.spec.settings.get(name, value) == value for name, value in zip(self.values, point))
+            if all(record.spec.all_settings.get(name, value) == value for name, value in zip(self.values, point))
         ]
 
     def groups(self) -> list[tuple[str, list[RunRecord]]]:
@@ -41,7 +41,7 @@ class Grid:
         by_label: dict[str, dict[int, RunRecord]] = {}
         for point in self.points():
             for record in self.at(point):
-                own = [(name, value) for name, value in zip(self.values, point) if name in record.spec.settings]
+                own = [(name, value) for name, value in zip(self.values, point) if name in record.spec.all_settings]
                 label = ", ".join(format_setting(name, value) for name, value in own)
                 by_label.setdefault(label, {})[id(record)] = record
         return [(label, list(records.values())) for label, records in by_label.items()]
@@ -68,7 +68,9 @@ def split_grids(
             wanted = members.setdefault(tuple(plan.grid.items()), set()) if plan.grid else plain
             wanted.update(folder / name for name in plan.runs)
     grids = [
-        Grid(dict(values), tuple(r for r in records if r.folder in wanted and r.spec.settings.keys() & dict(values)))
+        Grid(
+            dict(values), tuple(r for r in records if r.folder in wanted and r.spec.all_settings.keys() & dict(values))
+        )
         for values, wanted in members.items()
     ]
     only_in_grids = {record.folder for grid in grids for record in grid.records} - plain

@@ -35,7 +35,7 @@ def mark_settings(records: Sequence[RunRecord], grid: Collection[str] = ()) -> l
     marked: dict[int, RunRecord] = {}
     for rows in studies.values():
         differing = {row: _find_differing(own, grid) for row, own in rows.items()}
-        settings = [{*record.spec.settings} for own in rows.values() for record in own]
+        settings = [{*record.spec.all_settings} for own in rows.values() for record in own]
         shared = {*FIXED, *_SEARCHED, *set.intersection(*settings)} & {
             name for own in differing.values() for name in own
         }
@@ -53,14 +53,12 @@ def _find_differing(records: Sequence[RunRecord], grid: Collection[str]) -> list
     """Find the options that set the runs of a row apart: those that a search never varies, then the others."""
     kinds = {fixed(record.spec): record.spec for record in records}  # one or two of thousands
     names = _find_needed([*kinds.values()], FIXED)
-    if len({record.spec.hparams_seed for record in records}) > 1:
-        return names  # a search, which varies the others
-    cells: dict[tuple[Any, ...], list[RunRecord]] = defaultdict(list)
+    cells: dict[tuple[Any, ...], list[RunRecord]] = defaultdict(list)  # a search varies settings between its samples
     for record in records:
         spec = record.spec
-        cells[spec.trial_seed, frozenset(spec.test_domains), fixed(spec)].append(record)
-    searched = sorted({name for record in records for name in record.spec.settings} - {*grid})
-    for same in cells.values():
+        cells[spec.hparams_seed, spec.trial_seed, frozenset(spec.test_domains), fixed(spec)].append(record)
+    searched = sorted({name for record in records for name in record.spec.all_settings} - {*grid})
+    for same in (each for each in cells.values() if len(each) > 1):
         names += [name for name in _find_needed([r.spec for r in same], (*searched, *_SEARCHED)) if name not in names]
     return names
 
@@ -80,11 +78,12 @@ def _find_needed(specs: Sequence[Any], names: Sequence[str]) -> list[str]:
 
 def _get(spec: Any, name: str) -> Any:
     """Return an option or a setting; None for a setting that a method does not have."""
-    return getattr(spec, name) if name in spec.__struct_fields__ else spec.settings.get(name)
+    return getattr(spec, name) if name in spec.__struct_fields__ else spec.all_settings.get(name)
 
 
 def _describe(record: RunRecord, names: Collection[str]) -> str:
     """Describe some options and settings of a run, options first; empty for none."""
-    own = [name for name in names if name in record.spec.__struct_fields__ or name in record.spec.settings]
-    ordered = sorted(own, key=lambda name: (name in record.spec.settings, name))
+    settings = record.spec.all_settings
+    own = [name for name in names if name in record.spec.__struct_fields__ or name in settings]
+    ordered = sorted(own, key=lambda name: (name in settings, name))
     return ", ".join(format_setting(name, _get(record.spec, name)) for name in ordered)

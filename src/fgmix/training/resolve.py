@@ -32,6 +32,7 @@ from fgmix.networks.text import TEXT_HEADS
 from fgmix.records.files import read_bytes
 from fgmix.records.options import options_of
 from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
+from fgmix.records.recipe import RECIPE
 from fgmix.records.schema import LORA, Precision, Protocol, ResolvedSpec, RunSpec
 from fgmix.training.text import name_classes
 
@@ -225,8 +226,7 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
 
 def _check_recipe(config: BaseConfig, protocol: str, rules: Rules) -> None:
     """Raise an error for settings of the recipe that a protocol does not have."""
-    for name in config.recipe() if rules.fixes_recipe else ():
-        usual = rules.recipe.get(name, config.fields()[name].default)
+    for name, usual in {**RECIPE, **rules.recipe}.items() if rules.fixes_recipe else ():
         if getattr(config, name) != usual:
             hint = "Leave it out, or use --protocol clean."
             raise bad_value(name, f"{usual} under the protocol {protocol}, which fixes it", getattr(config, name), hint)
