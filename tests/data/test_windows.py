@@ -143,3 +143,21 @@ def test_the_window_of_a_dataset_covers_every_domain(tmp_path: Path) -> None:
 def test_a_bad_window_is_an_error(text: str) -> None:
     with pytest.raises(UserError, match="LOW:HIGH"):
         parse_window(text)
+
+
+def test_files_of_scanners() -> None:
+    """CT and MR images that pydicom brings, uncompressed and compressed."""
+    pydicom = pytest.importorskip("pydicom")
+    from pydicom.data import get_testdata_file
+
+    ct, plain, packed = (
+        Path(str(get_testdata_file(name, download=False)))
+        for name in ("CT_small.dcm", "MR_small.dcm", "MR_small_RLE.dcm")
+    )
+    raw = pydicom.dcmread(ct)
+    stored = np.frombuffer(raw.PixelData, np.int16).reshape(raw.Rows, raw.Columns)
+    grey = read_grey(ct)
+    assert grey is not None
+    assert (grey.values == float(raw.RescaleSlope) * stored + float(raw.RescaleIntercept)).all()
+    assert (grey_of(plain, "dicom") == grey_of(packed, "dicom")).all()
+    assert len(np.unique(grey_of(plain, "dicom"))) > 100

@@ -116,4 +116,5 @@ def _extend(
     others = [each.name for each in context.command.params if each.name and each.name not in EXTENDING]
     forbid(context, others, "with --add-domain, which uses the settings of the model")
     change = add_domain(load_model(before, device), new, out, data=data, device=device, progress=progress)
-    print_markdown("\n".join([*change.lines(), f"Card: {out / CARD}"]))
+    print_markdown("\n".join(change.lines()))
+    print_lines([f"Card: {out / CARD}"])

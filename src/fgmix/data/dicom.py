@@ -57,7 +57,11 @@ def read_dicom(file: io.BufferedReader, most_pixels: float) -> tuple[Grey | npt.
     if kind == "PALETTE COLOR" or (not is_grey and dataset.BitsAllocated > 8):
         raise NotSupported(f"its colours are {kind} of {dataset.BitsAllocated} bits; save it as grey or as 8-bit RGB")
     several = int(dataset.get("NumberOfFrames") or 1) > 1
-    values = pixel_array(dataset, index=0)  # colours are converted to RGB
+    try:
+        values = pixel_array(dataset, index=0)  # colours are converted to RGB
+    except RuntimeError as error:  # no decoder, or broken data
+        how = dataset.file_meta.TransferSyntaxUID.name
+        raise NotSupported(f"its pixels ({how}) cannot be decoded; try with python-gdcm installed") from error
     if not is_grey:
         return np.ascontiguousarray(values, dtype=np.uint8), several
     dark = kind == "MONOCHROME1"

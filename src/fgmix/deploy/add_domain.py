@@ -27,7 +27,7 @@ from fgmix.records.metrics import NAMES
 from fgmix.records.model import ModelInfo, write_info
 from fgmix.records.schema import RunSpec
 from fgmix.results.other_metrics import percent, table
-from fgmix.results.rounding import DASH
+from fgmix.results.rounding import DASH, difference_text
 from fgmix.terminal import print_notes
 
 # Options of a model that was chosen among recipes which the choice keeps; the recipes decide on the others.
@@ -69,7 +69,7 @@ class Change:
 
 
 def _row(name: str, before: float | None, after: float) -> list[str]:
-    change = DASH if before is None else f"{100 * (after - before):+.1f}"
+    change = DASH if before is None else difference_text(100 * (after - before))
     return [name, percent(before), percent(after), change]
 
 

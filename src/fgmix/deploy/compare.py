@@ -27,7 +27,7 @@ from fgmix.escape import escape_markdown
 from fgmix.records.metrics import Floats
 from fgmix.results.intervals import Interval, MeanDifference
 from fgmix.results.other_metrics import percent, table
-from fgmix.results.rounding import DASH
+from fgmix.results.rounding import DASH, difference_text, p_text
 
 ALL = "all"  # the row of all domains
 
@@ -62,10 +62,15 @@ class Compared:
 
     @staticmethod
     def _row(each: ComparedDomain) -> list[str]:
-        interval = DASH if each.interval is None else " to ".join(f"{100 * end:+.1f}" for end in each.interval)
-        p = DASH if each.p_value is None else f"{each.p_value:.2g}"
-        cells = [*map(percent, each.accuracies), f"{100 * each.difference:+.1f}", interval, *map(str, each.alone), p]
+        interval = DASH if each.interval is None else _write_interval(each.interval)
+        p = DASH if each.p_value is None else p_text(each.p_value)
+        difference = difference_text(100 * each.difference)
+        cells = [*map(percent, each.accuracies), difference, interval, *map(str, each.alone), p]
         return [escape_markdown(each.domain), str(each.samples), *cells]
+
+
+def _write_interval(interval: Interval) -> str:
+    return " to ".join(difference_text(100 * end) for end in interval)
 
 
 def compare_models(a: Model, b: Model, data: str | Path, *, progress: bool = True) -> Compared:
@@ -119,8 +124,8 @@ def compare_domains(
 def _explain(is_grouped: bool, for_new: Interval | None) -> list[str]:
     notes = [f"The row {ALL!r} is the mean over domains; its interval is for these domains."]
     if for_new:
-        low, high = (f"{100 * end:+.1f}" for end in for_new)
-        notes.append(f"Expected difference on a new domain like these: 95 % interval {low} to {high} points.")
+        interval = _write_interval(for_new)
+        notes.append(f"Expected difference on a new domain like these: 95 % interval {interval} points.")
     if is_grouped:
         notes.append("Differences are means of groups, the independent units. McNemar's test would count samples.")
     return notes

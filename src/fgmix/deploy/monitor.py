@@ -33,6 +33,7 @@ from fgmix.deploy.summaries import summarize_labels, summarize_predictions
 from fgmix.errors import UserError
 from fgmix.records.model import Estimate, PredictionSummary
 from fgmix.results.other_metrics import percent
+from fgmix.results.rounding import p_equation
 
 MOST = 2000  # holdout samples of each training domain that are predicted
 SURE = 0.01  # p-value, corrected for the number of tests, below which a batch differs
@@ -76,14 +77,13 @@ class Report:
                 f"Estimated accuracy, the mean confidence: {percent(self.accuracy)}. On held-out domains it was off by "
                 f"{100 * mean:.1f} points on average, {100 * worst:.1f} at most."
             )
-        verdict = "The batch is further from the reference than every held-out domain was: label some samples."
-        return [*lines, verdict] if self.is_far else lines
+        limit = " by more than any held-out domain did" if self.held_out else ""
+        return [*lines, f"The batch differs from the reference{limit}: label some samples."] if self.is_far else lines
 
     def _describe(self, drift: Drift) -> str:
-        p = "p < 0.001" if drift.p_value < 0.001 else f"p = {drift.p_value:.3f}"
         seen = self.held_out.get(drift.name)
         scale = f"; held-out domains: {seen[0]:.2f} to {seen[1]:.2f}" if seen else ""
-        return f"Drift of {drift.name}: {drift.distance:.2f} ({p}{scale})."
+        return f"Drift of {drift.name}: {drift.distance:.2f} ({p_equation(drift.p_value)}{scale})."
 
 
 def monitor(model: Model, paths: Sequence[Path], baseline: Sequence[Path] = (), *, progress: bool = True) -> Report:
