@@ -7,7 +7,7 @@ it has not seen it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -93,9 +93,9 @@ def add_domain(
     scores = predict_labelled(model, load_for(model, new, progress=False))
     accuracy = {each.name: float(each.correct.mean()) for each in scores}
     fitted = fit(dataset, out, terms=info.terms, device=device, progress=progress, **_list_options(info))
-    with_sources = structs.replace(fitted.info, sources=(*map(str, sources), str(new)))
-    write_info(out, with_sources)
-    return Change(info, Model(with_sources, fitted.network), {name: accuracy[name] for name in added})
+    fitted = replace(fitted, info=structs.replace(fitted.info, sources=(*map(str, sources), str(new))))
+    write_info(out, fitted.info)
+    return Change(info, fitted, {name: accuracy[name] for name in added})
 
 
 def _load(model: Model, sources: Sequence[str], new: str, progress: bool) -> tuple[DomainDataset, list[str]]:
