@@ -110,4 +110,4 @@ def test_importing_the_command_line_is_quick() -> None:
 def test_algorithms_and_data_need_torch_and_numpy_alone() -> None:
     modules = loaded_after("import fgmix; fgmix.algorithms; fgmix.data; fgmix.train; fgmix.FGMix")
     assert "torch" in modules
-    assert not modules & {"timm", "torchvision", "sklearn", "matplotlib", "mlxtend", "pandas", "scipy"}
+    assert not modules & {"timm", "torchvision", "open_clip", "sklearn", "matplotlib", "mlxtend", "pandas", "scipy"}

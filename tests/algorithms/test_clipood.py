@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from scipy import stats
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
 from fgmix.algorithms._base import batch_of
 from fgmix.errors import UserError
@@ -33,6 +33,14 @@ def test_loss_has_the_margins_of_the_paper() -> None:
     x, y = batch_of(batches)
     expected = margin_metric_softmax(algorithm.trained(x), algorithm.classifier.weight, y, 10.0, 0.4)
     torch.testing.assert_close(algorithm.step(batches)["loss"], expected.detach())
+
+
+def test_the_authors_form_has_the_same_loss() -> None:
+    """Their code subtracts λ t_y from the image's embedding, which lowers all logits of the sample by s·λ."""
+    algorithm, (x, y) = toy_algorithm("clipood", lam=0.3), batch_of(toy_batches(b=4))
+    t, f = normalize(algorithm.classifier.weight, dim=1), normalize(algorithm.trained(x), dim=1)
+    expected = cross_entropy(10.0 * (f - 0.3 * t[y]) @ t.T, y)
+    torch.testing.assert_close(algorithm.objective(toy_batches(b=4))["loss"], expected)
 
 
 @pytest.mark.parametrize("beta", [0.2, 0.5, 1.0])

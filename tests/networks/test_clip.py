@@ -10,7 +10,7 @@ import torch
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
 from fgmix.networks.clip import TextTower, build_clip, build_text_tower, load_open_clip, split_clip_name
-from fgmix.networks.names import full_name, is_vision_transformer
+from fgmix.networks.names import backbones, full_name, is_vision_transformer
 from fgmix.networks.preprocessing import normalisation_of
 from fgmix.networks.stages import sections
 from fgmix.networks.text import TEMPLATES, TextHead, embed_classes
@@ -81,6 +81,12 @@ def test_names() -> None:
     assert is_vision_transformer("open_clip:ViT-B-16.openai")
     assert normalisation_of("open_clip:ViT-B-16-SigLIP.webli").mean == (0.5, 0.5, 0.5)
     assert normalisation_of("open_clip:ViT-B-16.openai") == normalisation_of("vit_base_patch16_clip_224.openai")
+
+
+def test_names_are_listed() -> None:
+    names = backbones("open_clip:ViT-B-16*")
+    assert {"open_clip:ViT-B-16", "open_clip:ViT-B-16.openai"} <= {*names}
+    assert all(name.startswith("open_clip:ViT-B-16") for name in names)
 
 
 def test_activation_function_follows_the_tag(clip_name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Ensemble, check_alone
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.networks.lora import merge_adapters
-from fgmix.networks.text import TEXT_HEADS
+from fgmix.networks.text import TextHead
 from fgmix.progress import track
 from fgmix.records import evaluations
 from fgmix.records.files import check_path
@@ -250,13 +250,13 @@ def _interpolate(runs: _Runs, alpha: float) -> Algorithm:
     """Interpolate from the first run to the second, or from the initial weights of a single run to its own."""
     names = list(runs.records)
     alone = len(names) == 1
-    if alone and runs.first.record.spec.head not in TEXT_HEADS:
+    network = runs.build(names[-1])
+    if alone and not isinstance(network.classifier, TextHead):
         raise UserError(
-            f"Expected a run with --head text or text-frozen, whose initial weights classify. Found one with the head "
-            f"{runs.first.record.spec.head}, which starts from random weights. Name two runs to interpolate between."
+            "Expected a run with --head text or text-frozen, whose initial weights classify. Found a classifier that "
+            "starts from random weights. Name two runs to interpolate between."
         )
     start = _merge(runs.first.initial()) if alone else runs.build(names[0])
-    network = runs.build(names[-1])
     begins = get_predictor_tensors(start)
     for key, tensor in get_predictor_tensors(network).items():
         if tensor.is_floating_point():

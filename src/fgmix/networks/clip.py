@@ -106,6 +106,15 @@ def get_image_size(name: str) -> int:
     return int(size if isinstance(size, int) else size[0])
 
 
+def list_clip_names() -> list[str]:
+    """List the models of open_clip, each followed by its names with the tags of published weights."""
+    open_clip, tags = load_open_clip(), dict[str, list[str]]()
+    for model, tag in open_clip.list_pretrained():
+        tags.setdefault(model, []).append(tag)
+    models = open_clip.list_models()
+    return [f"{OPEN_CLIP}{model}{tag}" for model in models for tag in ("", *(f".{t}" for t in tags.get(model, ())))]
+
+
 def load_open_clip() -> Any:
     """Import open_clip, only when needed because the import takes a second."""
     from fgmix.networks._torchvision import ensure_torchvision

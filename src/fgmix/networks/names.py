@@ -32,7 +32,14 @@ VISION_TRANSFORMERS = ("vit_", "deit", "beit", "eva", "flexivit", "cait", "xcit"
 
 
 def backbones(pattern: str = "*") -> list[str]:
-    """List the names for `build_featurizer` that match: plug-ins', our own, those with packaged weights, timm's."""
+    """List the names for `build_featurizer` that match: plug-ins', our own, those with packaged weights, timm's.
+
+    Those of open_clip, with their tags, are listed for a pattern that begins with `open_clip:`.
+    """
+    if is_clip(pattern):
+        from fgmix.networks.clip import list_clip_names  # which imports this module
+
+        return [name for name in list_clip_names() if fnmatch(name, pattern)]
     return [
         *(name for name in (*registered_backbones(), *OWN_BACKBONES, *PACKAGES) if fnmatch(name, pattern)),
         *load_timm().list_models(pattern),
