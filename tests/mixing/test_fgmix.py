@@ -668,3 +668,25 @@ def test_a_call_that_does_not_measure_mixes_and_learns_the_same(kind: str) -> No
         assert torch.equal(loud.z, mixed.z)
         assert mixed.metrics == {"mixed": loud.metrics["mixed"]}
     assert full_state(quiet) == full_state(measuring)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_sketch_makes_the_policy_smaller_and_is_state(bias: bool) -> None:
+    head, (z, y, domains) = nn.Linear(D, C, bias=bias), batch()
+    fgmix = FGMix(D, head, sketch=2, lr=1e-2)
+    assert fgmix.compatibility is not None
+    assert sum(fgmix.compatibility.sizes) == 2 * (D + bias)
+    other = FGMix(D, head, sketch=2, lr=1e-2)
+    other.load_state_dict(fgmix.state_dict())
+    first, second = (each(z, y, domains, head, torch.Generator().manual_seed(0)) for each in (fgmix, other))
+    assert torch.equal(first.z, second.z)
+    assert full_state(fgmix) == full_state(other)
+
+
+@pytest.mark.parametrize(
+    ("head", "settings"),
+    [(nn.Sequential(nn.Linear(D, C)), {}), (nn.Linear(D, C), {"inputs": "codes"}), (C, {"weights": "cosine"})],
+)
+def test_a_sketch_needs_gradients_of_one_layer(head: nn.Module | int, settings: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="sketch"):
+        FGMix(D, head, sketch=2, **settings)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fgmix.mixing import Compatibility, block_sizes, classifier_gradients, cosine_scores, scores
-from fgmix.mixing.scores import LinearGradients, Vectors
+from fgmix.mixing.scores import LinearGradients, Vectors, hash_classes
 from reference.literal import gradients_by_func, gradients_by_loop, pair_scores
 
 D, C, M = 6, 4, 10
@@ -215,3 +215,15 @@ def test_norms_of_factored_gradients_are_those_of_the_gradients(bias: bool) -> N
     gradients = classifier_gradients(nn.Linear(5, 3, bias=bias), torch.randn(4, 5), torch.tensor([0, 1, 2, 0]))
     expected = gradients.dense().pow(2).sum(1, keepdim=True).sqrt()
     torch.testing.assert_close(gradients.norms(), expected)
+
+
+def test_hashed_gradients_keep_inner_products_on_average() -> None:
+    """⟨δ_i H, δ_j H⟩ over 4,000 random H, within five standard errors."""
+    torch.manual_seed(0)
+    g = classifier_gradients(nn.Linear(4, 9).double(), torch.randn(3, 4).double(), torch.tensor([0, 1, 8]))
+    assert isinstance(g, LinearGradients)
+    hashes = [hash_classes(9, 4).double() for _ in range(4000)]
+    assert all(torch.equal(H.abs().sum(1), torch.ones(9).double()) for H in hashes)
+    products = torch.stack([g.hash(H).dense() @ g.hash(H).dense().T for H in hashes])
+    error = products.std(0) / math.sqrt(len(hashes))
+    assert ((products.mean(0) - g.dense() @ g.dense().T).abs() <= 5 * error + 1e-12).all()

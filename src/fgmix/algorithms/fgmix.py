@@ -67,6 +67,9 @@ class FlatnessConfig(MixingConfig):
     scale: Literal["raw", "rms"] = setting(
         "raw", help="inputs of A_ω: raw, or rms to divide each by its root mean square"
     )
+    sketch: int | None = setting(
+        None, help="hash the classes to so many numbers in the inputs of A_ω, for speed; none for all", ge=2, late=True
+    )
 
 
 class FGMixConfig(FlatnessConfig):
@@ -101,7 +104,7 @@ class LatentMixing(Algorithm):
                 f"Parameter `domains_per_tuple` should be at most the number of source domains, {n_domains}. "
                 f"Found {config.domains_per_tuple}."
             )
-        shared = ("n", "domains_per_tuple", "lam", "gamma", "alpha", "directions", "scale")
+        shared = ("n", "domains_per_tuple", "lam", "gamma", "alpha", "directions", "scale", "sketch")
         settings = {name: value for name, value in config.as_dict().items() if name in shared}
         # Initialising the policy must not advance the generator: ERM's random numbers stay the same.
         self.mixer: FGMix | None = None

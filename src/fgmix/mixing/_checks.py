@@ -20,6 +20,19 @@ def check_head(classifier: object) -> None:
         raise bad_value("classifier", f"a torch.nn.Module or a number of classes up to {MOST_CLASSES:,}", classifier)
 
 
+def count_classes(classifier: nn.Module | int) -> int:
+    """Return C of the head that a policy on hashed gradients is built for: one Linear layer, or its C."""
+    if isinstance(classifier, int):
+        return classifier
+    head = linear_head(classifier)
+    if head is None:
+        raise UserError(
+            f"Parameter `sketch` needs a classifier of one nn.Linear, whose gradients are outer products. Found a "
+            f"{type(classifier).__name__}. Leave it out."
+        )
+    return head.out_features
+
+
 def check_batch(z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, code_size: int) -> None:
     """Check the arguments of one call; domain ids may be on the CPU.
 

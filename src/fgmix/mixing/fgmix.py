@@ -10,12 +10,19 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from fgmix.errors import UserError
-from fgmix.mixing._checks import check_batch, check_head
+from fgmix.mixing._checks import check_batch, check_head, count_classes
 from fgmix.mixing._heads import block_sizes, logits_of
 from fgmix.mixing.effect import METRICS, measure_effect
 from fgmix.mixing.flatness import flat_loss, margins, measure_noise, relative_gamma
 from fgmix.mixing.prior import Discriminator, Prior, is_finite, sample_gaussian
-from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients, cosine_scores
+from fgmix.mixing.scores import (
+    Compatibility,
+    LinearGradients,
+    Vectors,
+    classifier_gradients,
+    cosine_scores,
+    hash_classes,
+)
 from fgmix.mixing.tuples import IGNORED, distinct_samples, draw_tuples
 from fgmix.mixing.weights import dirichlet_weights, entropy, extrapolated_share, mixing_matrix, scale_and_shift
 from fgmix.records.options import check_value
@@ -71,6 +78,9 @@ class FGMix(nn.Module):
             "uniform" (1/k).
         inputs: what the scores compare: "gradients" of the classifier's loss, or "codes".
         scale: "raw", or "rms" to divide each input of A_ω by its root mean square.
+        sketch: q < C for A_ω on hashed gradients of one Linear layer: each class is assigned to one of q numbers with a
+            random sign, so that g_i has q(d + 1) instead of C(d + 1) elements and inner products are kept on average.
+            With 345 classes, A_ω is most of the time of a step. None for the gradients themselves.
         lam: λ, the initial value if it is learned; 1 for no scaling.
         gamma: γ, the distance of the perturbed classifiers in L_flat, in the paper's units (norm of a step in φ). None
             sets it in the first training-mode call that mixes, such that the noise of the logits is half the median
@@ -98,6 +108,7 @@ class FGMix(nn.Module):
         weights: Weights = "learned",
         inputs: Inputs = "gradients",
         scale: Scale = "raw",
+        sketch: int | None = None,
         lam: float = 3.0,
         gamma: float | None = None,
         alpha: float = 0.1,
@@ -115,6 +126,7 @@ class FGMix(nn.Module):
         self.alpha: float = check_value("alpha", float, alpha, ge=0, le=1)
         self.directions: int = check_value("directions", int, directions, ge=1, le=1_000_000)
         self.domains_per_tuple: int | None = check_value("domains_per_tuple", int | None, domains_per_tuple, ge=2)
+        sketch = check_value("sketch", int | None, sketch, ge=2)
         lam, lr = check_value("lam", float, lam), check_value("lr", float | None, lr, gt=0)
         gamma = check_value("gamma", float | None, gamma, gt=0)
 
@@ -126,6 +138,10 @@ class FGMix(nn.Module):
             self.register_buffer("lam", torch.tensor(lam))
         self.gamma: Tensor
         self.register_buffer("gamma", torch.tensor(0.0 if gamma is None else gamma))  # 0: not set yet
+        if sketch is not None and (not learned or inputs != "gradients"):
+            raise UserError("Parameter `sketch` hashes the gradients that A_ω compares. Found none. Leave it out.")
+        self.hashes: Tensor | None
+        self.register_buffer("hashes", None if sketch is None else hash_classes(count_classes(classifier), sketch))
         self.compatibility = Compatibility(self._input_sizes(classifier)) if learned else None
         self.prior = Prior(code_size) if learned and alpha > 0 else None
         self.discriminator = Discriminator(code_size) if learned and alpha > 0 else None
@@ -267,9 +283,11 @@ class FGMix(nn.Module):
         """Return block sizes of the inputs of A_ω."""
         if self.inputs == "codes":
             return [self.code_size]
-        if isinstance(classifier, int):
-            return [classifier * self.code_size, classifier]
-        return block_sizes(classifier)
+        sizes = [classifier * self.code_size, classifier] if isinstance(classifier, int) else block_sizes(classifier)
+        if self.hashes is None:
+            return sizes
+        n_classes, sketch = self.hashes.shape
+        return [size // n_classes * sketch for size in sizes]
 
     def _weights(
         self,
@@ -289,6 +307,8 @@ class FGMix(nn.Module):
         vectors: Vectors | LinearGradients = Vectors((z,))
         if self.inputs == "gradients":
             vectors = classifier_gradients(classifier, z, y)
+        if self.hashes is not None and isinstance(vectors, LinearGradients):
+            vectors = vectors.hash(self.hashes)
         if self.compatibility is None:
             return torch.softmax(cosine_scores(vectors, position), 1), {}
         if self.compatibility.sizes != (sizes := self._input_sizes(classifier)):

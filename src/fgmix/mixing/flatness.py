@@ -164,12 +164,10 @@ def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:
     >>> logit_noise(nn.Linear(2, 2, bias=False), torch.tensor([[3.0, 4.0]]))
     tensor([2.5000])
     """
-    z = z.detach()
-    size = sum(block_sizes(classifier))
-    head = linear_head(classifier)
+    z, head = z.detach(), linear_head(classifier)
     if head is None:
-        return _functional_noise(unwrap(classifier), z, size)
-    return (z.square().sum(1) + (head.bias is not None)).sqrt() / math.sqrt(size)
+        return _functional_noise(unwrap(classifier), z)
+    return (z.square().sum(1) + (head.bias is not None)).sqrt() / math.sqrt(sum(block_sizes(head)))
 
 
 def margins(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
@@ -264,47 +262,48 @@ def _functional_flat_loss(
     before the next one, so that the parameters of all S perturbed heads are never in memory at once."""
     z = z_mix.detach().requires_grad_(z_mix.requires_grad)
     value, gradient = torch.zeros((), device=z.device, dtype=z.dtype), torch.zeros_like(z)
-    size = sum(block_sizes(head))
+    phi, predict = flatten_head(head, z.dtype)
     with set_evaluation_mode(head):
-        for chunk in torch.arange(directions).split(max(1, _CHUNK // size)):
-            u = torch.randn(len(chunk), size, generator=generator, device=z.device, dtype=z.dtype)
-            part = _functional_gaps(head, z, y, gamma * u / u.norm(dim=1, keepdim=True)).square().sum() / directions
+        for chunk in torch.arange(directions).split(max(1, _CHUNK // len(phi))):
+            u = torch.randn(len(chunk), len(phi), generator=generator, device=z.device, dtype=z.dtype)
+            # In place: S·P numbers in new memory would take longer than the networks.
+            moved = u.mul_(gamma / u.norm(dim=1, keepdim=True)).add_(phi)
+            losses = vmap(lambda each: cross_entropy(predict(each, z), y))(moved)
+            part = (cross_entropy(predict(phi, z), y) - losses).square().sum() / directions
             value = value + part.detach()
             if z.requires_grad:
                 gradient = gradient + torch.autograd.grad(part, z)[0]
     return value, gradient
 
 
-def _functional_gaps(head: nn.Module, z: Tensor, y: Tensor, steps: Tensor) -> Tensor:
-    """Compute L(φ) − L(φ + step) for each step (S, P) → (S,)."""
-    logits = _logits_after(head, z)
-    gaps: Tensor = cross_entropy(logits(None), y) - vmap(lambda step: cross_entropy(logits(step), y))(steps)
-    return gaps
-
-
 @torch.no_grad()
-def _functional_noise(head: nn.Module, z: Tensor, size: int) -> Tensor:
+def _functional_noise(head: nn.Module, z: Tensor) -> Tensor:
     """Compute `logit_noise` by differences along fixed directions."""
-    u = torch.randn(_PROBES, size, generator=torch.Generator(z.device).manual_seed(0), device=z.device, dtype=z.dtype)
-    phi = torch.cat([p.flatten() for p in frozen_parameters(head, z.dtype).values()])
+    phi, predict = flatten_head(head, z.dtype)
+    g = torch.Generator(z.device).manual_seed(0)
+    u = torch.randn(_PROBES, len(phi), generator=g, device=z.device, dtype=z.dtype)
     length = (phi.norm() / 100).clamp_min(1e-3)  # a head initialised to zero needs some length
     with set_evaluation_mode(head):
-        logits = _logits_after(head, z)
-        change: Tensor = vmap(logits)(length * u / u.norm(dim=1, keepdim=True)) - logits(None)  # (S, N, C)
+        moved = vmap(lambda each: predict(each, z))(phi + length * u / u.norm(dim=1, keepdim=True))  # (S, N, C)
+        change: Tensor = moved - predict(phi, z)
     noise: Tensor = change.square().mean((0, 2)).sqrt() / length
     return noise
 
 
-def _logits_after(head: nn.Module, z: Tensor) -> Callable[[Tensor | None], Tensor]:
-    """Return the function step (P,) → h_{φ + step}(z); None for no step."""
-    parameters = frozen_parameters(head, z.dtype)
+def flatten_head(head: nn.Module, dtype: torch.dtype) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
+    """Return φ (P,) as constants, and the function of φ and codes z that gives the logits h_φ(z).
 
-    def logits(step: Tensor | None) -> Tensor:
-        moved = parameters
-        if step is not None:
-            blocks = step.split([p.numel() for p in parameters.values()])
-            moved = {name: p + block.view_as(p) for (name, p), block in zip(parameters.items(), blocks)}
-        result: Tensor = functional_call(head, moved, (z,))
-        return result
+    >>> head, z = nn.Linear(4, 3), torch.randn(2, 4)
+    >>> phi, predict = flatten_head(head, torch.float32)
+    >>> torch.equal(predict(phi, z), head(z))
+    True
+    """
+    parameters = frozen_parameters(head, dtype)
+    sizes = [p.numel() for p in parameters.values()]
 
-    return logits
+    def predict(phi: Tensor, z: Tensor) -> Tensor:
+        blocks = zip(parameters.items(), phi.split(sizes))
+        logits: Tensor = functional_call(head, {name: block.view_as(p) for (name, p), block in blocks}, (z,))
+        return logits
+
+    return torch.cat([p.flatten() for p in parameters.values()]), predict

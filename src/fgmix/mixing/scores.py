@@ -85,6 +85,10 @@ class LinearGradients:
         rms = self.norms() / math.sqrt(self.delta.shape[1] * (self.z.shape[1] + self.bias))
         return LinearGradients(self.delta / rms, self.z, self.bias)
 
+    def hash(self, hashes: Tensor) -> LinearGradients:
+        """Return (δ_i H) ⊗ [z_i, 1] with H (C, q) from `hash_classes`."""
+        return LinearGradients(self.delta @ hashes, self.z, self.bias)
+
     def project(self, weights: Sequence[Tensor]) -> Tensor:
         (m, C), (h, size) = self.delta.shape, weights[0].shape
         if m * size <= _SMALL:
@@ -105,6 +109,19 @@ class LinearGradients:
     def _code(self) -> Tensor:
         """Compute [z, 1], or z for a head without bias."""
         return torch.cat([self.z, torch.ones_like(self.z[:, :1])], 1) if self.bias else self.z
+
+
+def hash_classes(n_classes: int, size: int) -> Tensor:
+    """Draw H (C, q), with one entry of ±1 in each row, evenly spread over the columns: E ⟨δ_i H, δ_j H⟩ = ⟨δ_i, δ_j⟩.
+
+    Weinberger et al., "Feature Hashing for Large Scale Multitask Learning", 2009, https://arxiv.org/abs/0902.2206.
+
+    >>> hash_classes(5, 2).abs().sum(0).tolist()
+    [3.0, 2.0]
+    """
+    column = torch.randperm(n_classes) % size
+    sign = 2.0 * torch.randint(2, (n_classes,)) - 1
+    return torch.zeros(n_classes, size).scatter_(1, column.unsqueeze(1), sign.unsqueeze(1))
 
 
 def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors | LinearGradients:
