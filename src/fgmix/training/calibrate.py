@@ -29,7 +29,8 @@ from fgmix.training.prepare import (
 )
 from fgmix.training.resolve import resolve
 
-PHASES = (0.5, 0.1, 0.9)  # fractions of a run: algorithms that change over a run (warm-up, annealing) are timed at each
+# Fractions of a run at which steps are timed, the middles of five parts: FGMix mixes in two of them, as in a run.
+PHASES = (0.5, 0.1, 0.9, 0.7, 0.3)
 AVERAGES = {"none": 0, "swa": 1, "swad": 8}  # copies of the model that an average keeps, at most
 EVALUATED = 128  # samples scored to time an evaluation
 SAMPLED = 32  # images of each domain whose activations are computed to time that
