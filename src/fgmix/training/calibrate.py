@@ -77,7 +77,7 @@ class RunCost:
 def calibrate(
     spec: RunSpec, dataset: DomainDataset, *, device: str = "auto", repeats: int = 2, budget: float = math.inf
 ) -> Calibration:
-    """Time steps in three phases of a run, and the evaluation of a few samples; nothing is written.
+    """Time steps in five phases of a run, and the evaluation of a few samples; nothing is written.
 
     In each phase, `repeats` steps are timed after one for warm-up; after `budget` seconds, no further one is, but at
     least one in all.
