@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -200,6 +201,58 @@ def sweep(
     print(f"a process per run: {speed.theirs:6.1f} runs per minute")
     print(f"warm workers:      {speed.ours:6.1f} runs per minute, {speed.turns.ratio:.2f}× ({low:.2f}–{high:.2f}×)")
     print(f"a cold start:      {speed.cold_start:6.1f} s")
+
+
+@app.command()
+def run(
+    steps: Annotated[int, typer.Option(help="steps of a run", min=30, max=100_000)] = 300,
+    many: Annotated[int, typer.Option(help="short runs, of a third of the steps", min=4, max=10_000)] = 40,
+    rounds: Rounds = 5,
+) -> None:
+    """Compare runs on features with a bare loop of torch, alone, many in one process, and as a sweep.
+
+    Example: python -m benchmarks run
+    """
+    from benchmarks.runs import measure_runs
+
+    print(f"CPU seconds, medians of {rounds} rounds (3 for many runs); ratio to a bare loop of ERM with the same steps")
+    print(f"{'run':36} {'fgmix':>7} {'bare':>7} {'ratio':>6} {'quartiles':>13}")
+    for speed in measure_runs(steps=steps, many=many, rounds=rounds):
+        ours, theirs = (statistics.median(times) for times in (speed.turns.ours, speed.turns.theirs))
+        low, high = sorted(1 / quartile for quartile in speed.turns.quartiles)
+        print(
+            f"{speed.what:36} {ours:7.2f} {theirs:7.2f} {1 / speed.turns.ratio:6.2f}  {low:5.2f}–{high:5.2f}",
+            flush=True,
+        )
+
+
+@app.command()
+def plan() -> None:
+    """Compare the times that `fgmix plan` estimates with those that the runs take.
+
+    Example: python -m benchmarks plan
+    """
+    from benchmarks.runs import measure_plan
+
+    print(f"{'algorithm':10} {'dataset':10} {'planned':>8} {'taken':>8} {'ratio':>6}")
+    for each in measure_plan((("erm", "digits", 40), ("fgmix", "digits", 40), ("coral", "digits", 40))):
+        ratio = each.planned / each.taken
+        print(f"{each.algorithm:10} {each.dataset:10} {each.planned:7.1f}s {each.taken:7.1f}s {ratio:6.2f}", flush=True)
+
+
+@app.command()
+def launches() -> None:
+    """Count the kernel launches of a step, without a GPU, by dispatched operations.
+
+    Example: python -m benchmarks launches
+    """
+    from benchmarks.operations import count_launches
+
+    erm = count_launches("erm")
+    print(f"{'method':10} {'launches':>8} {'more than ERM':>14}")
+    for name in ("erm", "coral", "fish", "mldg", "fgmix"):
+        found = count_launches(name)
+        print(f"{name:10} {found:8} {found - erm:14}")
 
 
 def _read_size(text: str) -> int:

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 import torch
 from torch import Tensor
@@ -18,7 +19,8 @@ from fgmix.algorithms import Algorithm, Batches, create, get
 from fgmix.networks import build_classifier, build_featurizer
 
 FEATURES, PER_DOMAIN = 128, 32
-STEPS = 5  # on features in a round: a single step of two milliseconds is too short for the clock
+STEPS = 10  # on features in a round: a single step of two milliseconds is too short for the clock
+RUN = " run"  # suffix of a method's name: ten steps of which FGMix mixes in four and measures in one, as in a run
 MOST_IN_BATCH = 7  # classes in a batch, as with class-aware batches
 
 
@@ -32,6 +34,7 @@ class Setup:
     head: str = "linear"
     backbone: str = "mlp"
     image_size: int = 0
+    sketch: int | None = None
 
     @property
     def against(self) -> str:
@@ -41,13 +44,14 @@ class Setup:
     @property
     def steps(self) -> int:
         """How many steps a round has."""
-        return 1 if self.image_size else STEPS
+        return 1 if self.image_size and not self.method.endswith(RUN) else STEPS
 
     @property
     def size(self) -> str:
         """The setup without the method, as a table prints it."""
         head = "" if self.head == "linear" else f", {self.head} head"
-        return f"{self.backbone}, k = {self.n_domains}, C = {self.n_classes}{head}"
+        sketch = "" if self.sketch is None else f", q = {self.sketch}"
+        return f"{self.backbone}, k = {self.n_domains}, C = {self.n_classes}{head}{sketch}"
 
 
 @dataclass(frozen=True)
@@ -75,9 +79,17 @@ ROWS = {
     ],
     "classes": [Setup("ridg", n_classes=C) for C in (7, 65, 345)],
     "mixing": [
-        *(Setup("fgmix", n_classes=C) for C in (7, 65, 345)),
-        Setup("fgmix", head="mlp"),
-        Setup("fgmix", backbone="small_cnn", image_size=28),
+        Setup(method, **size)
+        for size in (
+            {"n_classes": 7},
+            {"n_classes": 65},
+            {"n_classes": 65, "sketch": 8},
+            {"n_classes": 345},
+            {"n_classes": 345, "sketch": 16},
+            {"head": "mlp"},
+            {"backbone": "small_cnn", "image_size": 28},
+        )
+        for method in ("fgmix", "fgmix run")
     ],
     "average": [Setup("erm + swa")],
     "gradients": [Setup("iga", backbone="small_cnn", image_size=28), Setup("iga", backbone="resnet18", image_size=64)],
@@ -87,10 +99,25 @@ ROWS = {
 def measure_growth(setups: Sequence[Setup], *, rounds: int = 9) -> Iterator[Growth]:
     """Time the steps of each method and those that it is compared with alternately."""
     for setup in setups:
-        ours = choose_step(setup.method, build(replace(setup, method=setup.method.removesuffix(SWA))))
+        ours = _choose_step(setup)
         same = build(replace(setup, method="iga" if setup.against == "DomainBed" else "erm"))
         theirs = domainbed_iga(same) if setup.against == "DomainBed" else same.step
         yield Growth(setup, _take_turns(ours, theirs, setup, rounds))
+
+
+def _choose_step(setup: Setup) -> Step:
+    """Return the step to time; that of a run, called ten times, is one of each kind in turn."""
+    if not setup.method.endswith(RUN):
+        return choose_step(setup.method, build(replace(setup, method=setup.method.removesuffix(SWA))))
+    setup = replace(setup, method=setup.method.removesuffix(RUN))
+    idle, mixing = build(setup, tau=1.0), build(setup)
+    order = cycle(6 * [(idle, False)] + 3 * [(mixing, False)] + [(mixing, True)])
+
+    def step(batches: Batches) -> None:
+        algorithm, algorithm.measures = next(order)
+        algorithm.step(batches)
+
+    return step
 
 
 def _take_turns(ours: Step, theirs: Step, setup: Setup, rounds: int) -> Turns:
@@ -101,21 +128,23 @@ def _take_turns(ours: Step, theirs: Step, setup: Setup, rounds: int) -> Turns:
             for _ in range(setup.steps):
                 step(batches)
 
-        work(0)  # a warm-up: the first step makes the state of the optimiser
+        for _ in range(STEPS // setup.steps):
+            work(0)  # a warm-up: the first step makes the state of the optimiser
         return work
 
     return by_turns(way(ours), way(theirs), rounds, clock=time.process_time)
 
 
-def build(setup: Setup) -> Algorithm:
-    """Build the method on a network with random weights, with every part active."""
+def build(setup: Setup, **settings: float) -> Algorithm:
+    """Build the method on a network with random weights, with every part active unless settings say otherwise."""
     torch.manual_seed(0)
     shape = (3, setup.image_size, setup.image_size) if setup.image_size else (FEATURES,)
     images = bool(setup.image_size) and uses_channels_last(setup.backbone)
     featurizer = build_featurizer(setup.backbone, shape, freeze_bn=True, channels_last=images)
     classifier = build_classifier(setup.head, featurizer.out_features, setup.n_classes)
     parts = {"featurizer": featurizer, "classifier": classifier, "n_domains": setup.n_domains}
-    return create(setup.method, **parts, **get(setup.method).at_work).train()
+    sketch = {} if setup.sketch is None or setup.method == "erm" else {"sketch": setup.sketch}
+    return create(setup.method, **parts, **{**get(setup.method).at_work, **sketch, **settings}).train()
 
 
 def draw_batches(setup: Setup) -> Batches:
