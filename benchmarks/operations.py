@@ -1,4 +1,4 @@
-"""Operations of a step, the same on every machine: floating-point ones, the `cost` that methods declare, and launches."""
+"""Operations of a step, the same on every machine: floating-point ones (the `cost` of a method) and launches."""
 
 from __future__ import annotations
 
