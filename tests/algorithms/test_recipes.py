@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from fgmix.networks.layers import find_layers
 from fgmix.records.recipe import RECIPE
 
 STEPS, WARMUP, LR = 8, 3, 1e-2
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "recipes.md"
 
 
 def build_torch_optimizer(name: str, network: nn.Module) -> Optimizer:
@@ -136,13 +139,20 @@ def test_a_transformer_that_is_not_timms_has_a_layer_per_block() -> None:
             return h + super().forward(h)
 
     class Transformer(nn.Sequential):
+        """As open_clip's: its own parameters are registered before the layers."""
+
+        def __init__(self, *parts: nn.Module) -> None:
+            super().__init__(*parts)
+            self.start, self.proj = nn.Parameter(torch.zeros(3, 1, 1)), nn.Parameter(torch.eye(8))
+
         def forward(self, x: Tensor) -> Tensor:
-            h: Tensor = super().forward(x)
-            return h.mean(1)
+            h: Tensor = super().forward(x + self.start)
+            return h.mean(1) @ self.proj
 
     blocks = [Block(8, 8) for _ in range(5)]
     network = Transformer(nn.Conv2d(3, 8, 4, 4), nn.Flatten(2), nn.Linear(16, 8), *blocks)
     layers = find_layers(Featurizer(network, 8, input_shape=(3, 16, 16)))
+    assert (layers["net.start"], layers["net.proj"]) == (6, 1)
     assert [layers[f"net.{i}.weight"] for i in (0, 2, 3, 4, 5, 6, 7)] == [6, 6, 5, 4, 3, 2, 1]
 
 
@@ -225,6 +235,12 @@ def test_only_declared_methods_accept_micro_batches_also_below_a_wrapper() -> No
             """What it does is not known."""
 
     assert not Mine.per_sample
+
+
+def test_the_docs_name_the_methods_that_accept_micro_batches() -> None:
+    (sentence,) = re.findall(r"single samples accept it: (.*?)\.", DOCS.read_text(), re.DOTALL)
+    declared = {name for name in algorithms.names() if algorithms.get(name).per_sample}
+    assert {*re.findall(r"`(\w+)`", sentence)} == declared
 
 
 def test_micro_batches_return_the_terms_of_the_whole_batch() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fgmix.errors import UserError
-from fgmix.networks.stages import layer_entries, network_name
+from fgmix.networks.stages import image_shape, layer_entries, network_name
 
 _CLASSIFIER = "fgmix.classifier"  # a name that no pattern of timm matches
 
@@ -40,7 +42,23 @@ def find_layers(featurizer: nn.Module) -> dict[str, int]:
         reached += name in entries
         for own, _ in module.named_parameters(recurse=False):
             depths[f"{name}.{own}" if name else own] = len(entries) + 1 - reached
-    return depths
+    # Parameters of the network itself, such as a projection of its output, are registered before its blocks.
+    return depths | dict.fromkeys(_find_last(featurizer, entries[-1]), 1)
+
+
+def _find_last(featurizer: nn.Module, entry: str) -> list[str]:
+    """Find the parameters that are used after the module `entry`: its output is cut off from what comes before."""
+    network = copy.deepcopy(featurizer).eval().requires_grad_()
+    like = next(network.parameters())
+    x = torch.zeros(1, *(image_shape(featurizer) or ()), dtype=like.dtype, device=like.device)
+    with (
+        torch.enable_grad(),
+        network.get_submodule(entry).register_forward_hook(lambda _module, _inputs, h: h.detach()),
+    ):
+        z: Tensor = network(x)
+    if z.requires_grad:
+        z.sum().backward()
+    return [name for name, p in network.named_parameters() if p.grad is not None]
 
 
 def _group_as_timm(net: nn.Module, matcher: object) -> dict[str, int]:

@@ -30,9 +30,11 @@ from fgmix.errors import UserError, bad_value
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec
 from fgmix.seeding import seed_hash
+from fgmix.terminal import print_notes
 from fgmix.training.devices import pick_device
 from fgmix.training.loop import initialise, take_step, train_prepared
 from fgmix.training.prepare import build_algorithm, build_source, prepare
+from fgmix.training.resolve import list_notes
 from fgmix.training.signals import SIGNALS
 from fgmix.training.state import is_measured, pack, unpack
 
@@ -52,6 +54,8 @@ def lead(spec: RunSpec, out: Path, *, device: str = "auto", progress: bool = Tru
     with _join(device) as team:
         run = prepare(spec, device=str(team.device), progress=progress)
         check_shares(run.spec, team.size)
+        if progress:
+            print_notes(*list_notes(spec, run.spec))
         team.tell(READY)
         return train_prepared(run, out, device=str(team.device), progress=progress, on_start=team.share, **how)
 
