@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fgmix.errors import UserError
-from fgmix.networks import build_featurizer
+from fgmix.networks import build_featurizer, clip
 from fgmix.networks.clip import TextTower, build_clip, build_text_tower, load_open_clip, split_clip_name
 from fgmix.networks.names import backbones, full_name, is_vision_transformer
 from fgmix.networks.preprocessing import normalisation_of
@@ -96,6 +96,21 @@ def test_activation_function_follows_the_tag(clip_name: str, monkeypatch: pytest
     layers = {type(module).__name__ for module in build(f"{clip_name}.quick").modules()}
     assert "QuickGELU" in layers
     assert "GELU" not in layers
+
+
+def test_published_weights_of_the_cache_need_no_connection(
+    clip_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_clip, model = load_open_clip(), build(clip_name, seed=5)
+    file = tmp_path / "open_clip_pytorch_model.bin"
+    torch.save(model.state_dict(), file)
+    asked = []
+    monkeypatch.setattr(open_clip, "list_pretrained_tags_by_model", lambda _: ["published"])
+    monkeypatch.setattr(open_clip, "get_pretrained_cfg", lambda *_: {"hf_hub": "any/repository/"})
+    monkeypatch.setattr(clip, "find_cached_file", lambda *names: asked.append(names) or file)
+    g = build_featurizer(f"{clip_name}.published", (3, 32, 32), pretrained=True).eval()
+    assert torch.equal(g(X), model.encode_image(X))
+    assert asked == [("any/repository", clip.HUB_FILES)]
 
 
 def test_sections_of_the_image_tower(clip_name: str) -> None:

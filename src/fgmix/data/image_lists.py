@@ -7,6 +7,7 @@ https://arxiv.org/abs/2412.02856.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -33,6 +34,7 @@ def read_lists(files: str) -> dict[str, frozenset[str]]:
     return lists
 
 
+@lru_cache(maxsize=8)  # a sweep resolves thousands of runs that share the lists
 def digest_lists(files: str) -> str:
     """Compute a digest of the names and the content of lists."""
     return fingerprint_of([part for name, paths in read_lists(files).items() for part in (name, *sorted(paths))])

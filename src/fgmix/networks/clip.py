@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -182,10 +183,10 @@ def _fetch_weights(name: str, cfg: dict[str, Any]) -> str:
         hint = f"Choose a tag, such as {name}.{tags[0]}." if tags else "Pass a file with --weights PATH."
         raise UserError(f"Expected the tag of published weights after {name}. Found none. {hint}")
     repository, _, file = cfg.get("hf_hub", "").rpartition("/")
-    if repository and not find_cached_file(repository, [file] if file else HUB_FILES):
-        require_answer(name, repository, None)
-    elif not repository:
-        require_answer(name, None, cfg["url"])
+    names = [str(Path(file).with_suffix(".safetensors")), file] if file else HUB_FILES
+    if cached := find_cached_file(repository, names):
+        return str(cached)
+    require_answer(name, repository, cfg.get("url"))
     try:
         path: str = load_open_clip().download_pretrained(cfg)
     except Exception as error:  # of several libraries
