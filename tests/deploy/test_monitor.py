@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from fgmix.deploy.monitor import compare_summaries, monitor
 from fgmix.deploy.summaries import summarize_labels
 from fgmix.errors import UserError
 from workbench import fgmix, save_npz
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -101,3 +104,13 @@ def test_what_cannot_be_monitored(model: Model, tmp_path: Path) -> None:
     older = Model(structs.replace(model.info, familiar=None), model.network)
     with pytest.raises(UserError, match="fit it again"):
         monitor(older, [save_npz(tmp_path / "x.npz", X=np.zeros((3, 5)))], progress=False)
+
+
+def test_the_study_of_unseen_domains(tmp_path: Path) -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "studies" / "monitor_unseen.py"))
+    data = vectors()
+    x, y = np.concatenate([d.inputs.x for d in data.domains]), np.concatenate([d.y for d in data.domains])
+    file = save_npz(tmp_path / "all.npz", X=x, y=y, domain=np.repeat(data.domain_names, 60))
+    found = script["monitor_unseen"](file, tmp_path / "out", steps=20)
+    assert set(found) == set(data.domain_names)
+    assert all(accuracy > 0.6 and report.samples == 60 for accuracy, report in found.values())

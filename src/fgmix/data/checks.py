@@ -23,8 +23,9 @@ from fgmix.progress import Progress
 Pairs = tuple[tuple[Path, Path], ...]  # of files
 
 EXAMPLES = 3  # near-duplicates that are named
-ACROSS = "A model tested on one has seen the other: name the objects in the column `group` of a manifest."
-WITHIN = "Both may be in different parts of the split: name the objects in the column `group` of a manifest."
+SAME = "If a pair shows the same object, name it in the column `group` of a manifest:"
+ACROSS = f"{SAME} a model that is tested on one has seen the other."
+WITHIN = f"{SAME} one may be in the training part and the other in the holdout part."
 TINY = 5  # a class with fewer images in a domain is reported: a holdout part of 20 % may have none of it
 
 
