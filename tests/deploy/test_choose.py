@@ -97,7 +97,7 @@ def test_the_model_is_trained_on_all_samples_and_exported(folder: Path, tmp_path
     export_model(model, tmp_path / "model.onnx")  # which compares the file with the model
 
 
-@pytest.mark.parametrize("name", ["svm", "boosting", "mixup"])
+@pytest.mark.parametrize("name", ["svm", "forest", "boosting", "mixup"])
 def test_every_kind_of_recipe_makes_a_whole_model(name: str, tmp_path: Path) -> None:
     model = choose(tmp_path / "model", recipes=[name], steps=30)
     again = load_model(tmp_path / "model")

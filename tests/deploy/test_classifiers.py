@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC
 
-from fgmix.deploy.classifiers import ABSENT, build_classifier, convert
+from fgmix.deploy.classifiers import ABSENT, RAREST, build_classifier, convert
 from fgmix.deploy.recipes import compute_gram, find, list_recipes
 from fgmix.errors import UserError
 
@@ -75,7 +76,7 @@ def test_one_class_alone_is_always_predicted() -> None:
 
 def test_weights_of_samples_count() -> None:
     x, y = samples(2)
-    for name in ("logistic", "svm", "boosting"):
+    for name in ("logistic", "svm", "forest", "boosting"):
         recipe = find(name)
         noise = np.concatenate([y, 1 - y])
         weights = np.repeat([1.0, 1e-3], len(y))
@@ -83,9 +84,17 @@ def test_weights_of_samples_count() -> None:
         assert (logits.argmax(1).numpy() == y).mean() > 0.9
 
 
+@pytest.mark.parametrize("classes", [2, 4])
+def test_logits_of_a_forest_are_the_logarithms_of_its_probabilities(classes: int) -> None:
+    x, y = samples(classes)
+    for fitted in (ExtraTreesClassifier(9, max_leaf_nodes=20).fit(x, y), RandomForestClassifier(9).fit(x, y)):
+        found = convert(fitted, classes, x)(torch.from_numpy(x)).numpy()
+        np.testing.assert_allclose(found, np.log(fitted.predict_proba(x).clip(min=RAREST)), atol=1e-5)
+
+
 def test_other_classifiers_are_refused() -> None:
     x, y = samples(2)
-    with pytest.raises(UserError, match="RandomForestClassifier"):
-        convert(RandomForestClassifier(n_estimators=2).fit(x, y), 2, x)
+    with pytest.raises(UserError, match="GaussianNB"):
+        convert(GaussianNB().fit(x, y), 2, x)
     with pytest.raises(UserError, match="RBF"):
         convert(SVC(kernel="poly").fit(x, y), 2, x)

@@ -4,9 +4,11 @@
     kernel     d_ij(x) = Σ_m a_m,ij exp(−γ ‖x − s_m‖²) + b_ij    of each pair of classes i < j, with support vectors s_m
                o_i(x) = votes of i + v_i / (3 (|v_i| + 1)),    v_i = Σ_j ± d_ij(x)
     trees      o(x) = b + Σ_t value of the leaf that x reaches in tree t
+    forest     o(x) = log mean_t share of each class in the leaf that x reaches in tree t
 
-o are scikit-learn's `decision_function`, with a column for each class; of two classes they are 0 and d. All numbers are
-buffers: a file of tensors is enough to build a module again, and nothing is unpickled.
+o are scikit-learn's `decision_function`, with a column for each class; of two classes they are 0 and d. A forest has
+none: o are the logarithms of its probabilities, of at least 0.001. All numbers are buffers: a file of tensors is enough
+to build a module again, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import ClassifierMixin
-from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier, RandomForestClassifier
 from sklearn.svm import SVC
 from torch import Tensor, nn
 
 from fgmix.algorithms._base import part_of
 from fgmix.errors import UserError
 
+RAREST = 1e-3  # least probability of a class in a forest, whose trees often have none of it
 ABSENT = -1e4  # logit of a class that no training sample had: its probability is 0 at any temperature
 
 
@@ -95,7 +98,14 @@ class Trees(nn.Module):
         return self.bias + self.value[node].sum(1)
 
 
-FORMS: dict[str, type[Linear | Kernel | Trees]] = {"linear": Linear, "kernel": Kernel, "trees": Trees}
+class Forest(Trees):
+    """x (n, f) → logarithms of the mean shares of the classes in the leaves that x reaches, (n, k)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).clamp(min=RAREST).log()
+
+
+FORMS: dict[str, type[Linear | Kernel | Trees]] = {"linear": Linear, "kernel": Kernel, "trees": Trees, "forest": Forest}
 
 
 class FittedClassifier(nn.Module):
@@ -143,7 +153,7 @@ def build_classifier(tensors: Mapping[str, Tensor]) -> FittedClassifier:
 
 
 def convert(fitted: ClassifierMixin, classes: int, x: npt.NDArray[Any]) -> FittedClassifier:
-    """Convert a fitted classifier of scikit-learn: a linear one, an SVC with an RBF kernel, or gradient boosting.
+    """Convert a fitted classifier of scikit-learn: linear, an SVC with an RBF kernel, gradient boosting or a forest.
 
     Args:
         fitted: trained on labels 0, …, C − 1, some of which may be missing.
@@ -159,13 +169,17 @@ def convert(fitted: ClassifierMixin, classes: int, x: npt.NDArray[Any]) -> Fitte
     if isinstance(fitted, SVC):
         form, tensors = "kernel", _read_kernel(fitted, x)
     elif isinstance(fitted, GradientBoostingClassifier):
-        form, tensors = "trees", _read_trees(fitted, x)
+        form, tensors = "trees", _read_boosting(fitted, x)
+    elif isinstance(fitted, ExtraTreesClassifier | RandomForestClassifier):
+        shares = [each.tree_.value[:, 0] / each.tree_.value[:, 0].sum(1, keepdims=True) for each in fitted.estimators_]
+        trees = [each.tree_ for each in fitted.estimators_]
+        form, tensors = "forest", _read_trees(trees, [each / len(trees) for each in shares])
     elif hasattr(fitted, "coef_") and hasattr(fitted, "intercept_"):
         weight = np.atleast_2d(fitted.coef_)
         form, tensors = "linear", {"weight": weight, "bias": np.broadcast_to(fitted.intercept_, len(weight))}
     else:
         raise UserError(
-            "Expected a linear classifier, an SVC with an RBF kernel or a GradientBoostingClassifier of scikit-learn. "
+            "Expected a linear classifier, an SVC with an RBF kernel, gradient boosting or a forest of scikit-learn. "
             f"Found {type(fitted).__name__}. Return one of them from the recipe, or a FittedClassifier."
         )
     return FittedClassifier(form, {n: _to_tensor(v) for n, v in tensors.items()}, fitted.classes_.tolist(), classes)
@@ -190,31 +204,34 @@ def _read_kernel(fitted: SVC, x: npt.NDArray[Any]) -> dict[str, Any]:
     return {"gamma": gamma, "support": x[fitted.support_], "weight": weight, "bias": bias, "sides": sides}
 
 
-def _read_trees(fitted: GradientBoostingClassifier, x: npt.NDArray[Any]) -> dict[str, Any]:
-    stages = fitted.estimators_  # (stages, k)
-    trees = [each.tree_ for each in stages.flat]
+def _read_boosting(fitted: GradientBoostingClassifier, x: npt.NDArray[Any]) -> dict[str, Any]:
+    """Read trees of one value each, which counts for the class of its column."""
+    trees = [each.tree_ for each in fitted.estimators_.flat]
+    columns = np.eye(fitted.estimators_.shape[1])
+    values = [fitted.learning_rate * tree.value[:, 0] * columns[i % len(columns)] for i, tree in enumerate(trees)]
+    tensors = _read_trees(trees, values)
+    one = x[:1]
+    grown = Trees({name: _to_tensor(value) for name, value in tensors.items()})(torch.from_numpy(one)).numpy()
+    return {**tensors, "bias": fitted.decision_function(one).reshape(1, -1)[0] - grown[0]}  # of the priors
+
+
+def _read_trees(trees: Sequence[Any], values: Sequence[npt.NDArray[Any]]) -> dict[str, Any]:
+    """Join trees, scikit-learn's `tree_`, with the values (nodes, k) of each."""
     first = np.cumsum([0, *(tree.node_count for tree in trees)])
-    branches, values = [], np.zeros((first[-1], stages.shape[1]))
-    for number, (tree, start) in enumerate(zip(trees, first)):
-        leaf = tree.children_left < 0
-        itself = np.arange(tree.node_count)
-        both = np.stack([np.where(leaf, itself, c) for c in (tree.children_left, tree.children_right)], axis=1)
-        branches.append(start + both)
-        column = number % stages.shape[1]
-        values[start : start + tree.node_count, column] = fitted.learning_rate * tree.value[:, 0, 0]
-    tensors = {
+    branches = []
+    for tree, start in zip(trees, first):
+        sides, itself = (tree.children_left, tree.children_right), np.arange(tree.node_count)
+        branches.append(start + np.stack([np.where(side < 0, itself, side) for side in sides], axis=1))
+    return {
         "feature": np.concatenate([np.maximum(tree.feature, 0) for tree in trees]),
         # x is single: x ≤ t for the largest single number up to the threshold, which is double
         "threshold": _round_down(np.concatenate([tree.threshold for tree in trees])),
         "branches": np.concatenate(branches),
-        "value": values,
+        "value": np.concatenate(values),
         "roots": first[:-1],
-        "bias": np.zeros(stages.shape[1]),
+        "bias": np.zeros(values[0].shape[1]),
         "depth": max(tree.max_depth for tree in trees),
     }
-    one = x[:1]
-    grown = Trees({name: _to_tensor(value) for name, value in tensors.items()})(torch.from_numpy(one)).numpy()
-    return {**tensors, "bias": fitted.decision_function(one).reshape(1, -1)[0] - grown[0]}  # of the priors
 
 
 def _round_down(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
