@@ -11,6 +11,7 @@ from msgspec import structs
 import tiny_clip
 from copying import replace
 from fgmix.errors import UserError
+from fgmix.networks.prompts import PromptHead
 from fgmix.networks.text import TextHead
 from fgmix.records.schema import RunRecord, RunSpec, to_plain
 from fgmix.results.report import tabulate
@@ -204,3 +205,16 @@ def test_a_list_of_another_dataset_is_refused(spec: RunSpec, tmp_path: Path) -> 
     (tmp_path / "list.txt").write_text("VLCS/Caltech101/bird/1.png\n")
     with pytest.raises(UserError, match="domain/class/file"):
         prepare(structs.replace(spec, image_lists=str(tmp_path / "list.txt")), progress=False)
+
+
+@pytest.mark.parametrize("name", ["coop", "dpl"])
+def test_a_run_with_learned_prompts_is_opened_again(spec: RunSpec, tmp_path: Path, name: str) -> None:
+    """Its weights contain the text tower: no pre-trained ones are loaded."""
+    record = run(spec, tmp_path / "runs", algorithm=name)
+    opened, initial = load_algorithm(record), build_algorithm(prepare(record.spec, progress=False))
+    assert isinstance(opened.classifier, PromptHead)
+    assert torch.equal(opened.classifier.tower.embedding.weight, initial.classifier.tower.embedding.weight)
+    assert opened.task.classes == ("alarm clock", "dog")
+    assert opened.task.domains == ("photo", "sketch")
+    assert opened.task.normalisation is not None
+    assert opened.task.normalisation.mean == record.spec.mean

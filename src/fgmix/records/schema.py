@@ -133,7 +133,7 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
             "Network",
         ),
     ] = None
-    pretrained: Annotated[bool | None, About("start from published ImageNet weights", "Network")] = None
+    pretrained: Annotated[bool | None, About("start from published weights", "Network")] = None
     weights: Annotated[str, About("local weights file for the backbone", "Network", place=True)] = ""
     head: Annotated[
         Head | None, About("classifier; text: embeddings of the class names; default: linear", "Network")
