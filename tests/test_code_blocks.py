@@ -32,7 +32,7 @@ from sweeps.toys import Here
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 EXTRAS = {"docs/guides/fine-tune-transformers.md": "peft"}  # packages that pages need
-LANGUAGES = {"python", "sh", "text", "toml"}  # text: output, or a format
+LANGUAGES = {"math", "python", "sh", "text", "toml"}  # text: output, or a format
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -31,6 +31,7 @@ EXTRAS = (
 )  # those whose packages the source imports
 DISTRIBUTION = {
     "PIL": "pillow",
+    "markdown_it": "markdown-it-py",
     "open_clip": "open_clip_torch",
     "mlflow": "mlflow-skinny",
     "sklearn": "scikit-learn",

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_every_example_is_run() -> None:
-    tests = "".join((ROOT / "tests" / name).read_text() for name in ("test_examples.py", "deploy/test_export.py"))
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     examples = [path.stem for path in (ROOT / "examples").glob("*.py")]
     assert examples
     assert not [name for name in examples if f'"{name}.py"' not in tests and f'"{name}"' not in tests]

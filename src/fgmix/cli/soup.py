@@ -10,6 +10,7 @@ import typer
 from fgmix.cli.help import OTHERS
 from fgmix.cli.options import Flags, Quiet, flags
 from fgmix.cli.plot.models import Opening
+from fgmix.terminal import print_markdown
 
 REQUIRED = "Required"
 WHICH = "Which runs"
@@ -72,5 +73,5 @@ def soup(
         progress=not quiet,
         **opening,
     )
-    print((out / CARD).read_text(encoding="utf-8"), end="")
+    print_markdown((out / CARD).read_text(encoding="utf-8"))
     print(f"\nModel: {out}")

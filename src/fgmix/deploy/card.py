@@ -8,15 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
+from html import escape
 from pathlib import Path
 from statistics import stdev
 from typing import Any
 
 import jinja2
+import numpy as np
+from markdown_it import MarkdownIt
 
 from fgmix.data.standardisation import TAIL
 from fgmix.deploy.estimate import count_domains
 from fgmix.deploy.overlap import describe_question
+from fgmix.deploy.summary import summarize_model
 from fgmix.deploy.trust import FEWEST, INFORMATIVE
 from fgmix.escape import escape_markdown
 from fgmix.figures.card import describe_confusion, describe_reliability
@@ -39,7 +43,14 @@ from fgmix.results.other_metrics import (
 )
 from fgmix.results.rounding import DASH
 
-CARD, CONFUSION, RELIABILITY = "card.md", "confusion.png", "reliability.png"
+CARD, PAGE, CONFUSION, RELIABILITY = "card.md", "card.html", "confusion.png", "reliability.png"
+STYLE = """
+body { max-width: 52rem; margin: 2rem auto; padding: 0 1rem; font: 16px/1.5 sans-serif; color-scheme: light dark; }
+blockquote { margin: 1rem 0; padding: 0.3rem 1rem; border-left: 5px solid #0072b2; font-size: 1.1em; }
+table { border-collapse: collapse; display: block; overflow-x: auto; font-size: 0.9em; }
+th, td { padding: 0.25rem 0.7rem; border-bottom: 1px solid #8885; text-align: left; white-space: nowrap; }
+img { max-width: 100%; }
+"""
 DPI = 150  # of the figures, for screens
 SENSITIVITIES = (0.9, 0.95, 0.99)  # of the table of thresholds; of many classes, the second
 FEW_CLASSES = 3
@@ -79,7 +90,19 @@ def write_card(folder: Path, info: ModelInfo) -> None:
     if info.estimate:
         for name, chart in _describe_figures(info, info.estimate).items():
             write_bytes(folder / name, render(draw(chart), "png", dpi=DPI))
-    write_bytes(folder / CARD, model_card(info).encode())
+    text = model_card(info)
+    write_bytes(folder / CARD, text.encode())
+    write_bytes(folder / PAGE, render_html(text, info).encode())
+
+
+def render_html(card: str, info: ModelInfo) -> str:
+    """Render the card as a page; HTML in it is shown as text."""
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(card)
+    title = escape(f"{info.dataset}: model card")
+    return (
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{STYLE}</style>\n{body}</html>\n'
+    )
 
 
 def shorten(classes: Sequence[str], most: int = 12) -> str:
@@ -90,7 +113,7 @@ def shorten(classes: Sequence[str], most: int = 12) -> str:
 
 def _join_lines(paragraph: str) -> str:
     """Join the lines of a paragraph; those of a table or a list stay."""
-    return paragraph if paragraph.startswith(("| ", "- ")) else " ".join(paragraph.split("\n"))
+    return paragraph if paragraph.startswith(("| ", "- ", "> ")) else " ".join(paragraph.split("\n"))
 
 
 def _describe_figures(info: ModelInfo, estimate: Estimate) -> dict[str, Chart]:
@@ -108,6 +131,7 @@ def _values(info: ModelInfo) -> dict[str, Any]:
     spec, several = info.spec, info.composition.methods if info.composition else ()
     values: dict[str, Any] = {
         "info": info,
+        "box": summarize_model(info) if info.estimate else [],
         "spec": spec,
         "estimate": info.estimate,
         "inputs": INPUTS[info.kind],
@@ -168,6 +192,7 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
         "tables": {
             **tables,
             "metrics": metrics_table(estimate.metrics, escape_markdown),
+            "rates": _table_rates(info, estimate),
             "recall": recall_table(info.classes, estimate.metrics, escape_markdown),
             "confusion": confusion_table(info.classes, pooled, escape_markdown),
             "confidence": _table_confidence(estimate),
@@ -177,6 +202,30 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
             "operating": _table_operating(info, estimate),
         },
     }
+
+
+def _table_rates(info: ModelInfo, estimate: Estimate) -> str:
+    """Tabulate sensitivity and specificity of each class; of many classes, those that are recognised least."""
+    confusion = np.array(pooled_confusion(estimate.metrics), dtype=float)
+    if not confusion.size:
+        return ""
+    hits, true, predicted = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    others = confusion.sum() - true
+    rows = []
+    for c, name in enumerate(info.classes):
+        recalls = {d: m.recall[c] for d, m in estimate.metrics.items()}
+        known = {d: value for d, value in recalls.items() if value is not None}
+        worst = min(known, key=known.__getitem__, default="")
+        rows.append(
+            [
+                escape_markdown(name),
+                percent(hits[c] / true[c] if true[c] else None),
+                percent(1 - (predicted[c] - hits[c]) / others[c] if others[c] else None),
+                f"{percent(known[worst])} ({escape_markdown(worst)})" if worst else DASH,
+            ]
+        )
+    kept = sorted(range(len(rows)), key=lambda c: hits[c] / max(true[c], 1))[:MOST_ROWS]
+    return table(["Class", "sensitivity", "specificity", "lowest sensitivity"], [rows[c] for c in sorted(kept)])
 
 
 def _table_counts(info: ModelInfo) -> str:

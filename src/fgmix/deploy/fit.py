@@ -21,7 +21,7 @@ from fgmix.algorithms import check_domains
 from fgmix.data import DomainDataset, split_dataset
 from fgmix.deploy.best import choose_network, make_best, name_request
 from fgmix.deploy.build import build_network, describe
-from fgmix.deploy.card import CARD, CONFUSION, RELIABILITY, write_card
+from fgmix.deploy.card import CARD, CONFUSION, PAGE, RELIABILITY, write_card
 from fgmix.deploy.choose import FOLDS, RUNS, Workbench
 from fgmix.deploy.estimate import check_shared_classes, estimate
 from fgmix.deploy.heatmaps import FOLDER, add_heat_maps, check_heat_maps
@@ -59,7 +59,7 @@ from fgmix.training.resolve import list_notes, resolve
 PROBE = "erm"  # names the method where recipes are to choose it: every kind of data can be prepared for it
 BUDGET = "10min"  # for the choice of a recipe, on a laptop
 # Patterns of the files in a model's folder
-OWN = (INFO, CARD, CONFUSION, RELIABILITY, RUNS, FOLDS, FOLDER, WEIGHTS, ".lock", ".*.tmp*", "*.onnx", "*.pt2")
+OWN = (INFO, CARD, PAGE, CONFUSION, RELIABILITY, RUNS, FOLDS, FOLDER, WEIGHTS, ".lock", ".*.tmp*", "*.onnx", "*.pt2")
 
 
 def fit(

@@ -30,7 +30,7 @@ from fgmix.algorithms import Algorithm
 from fgmix.algorithms._base import Predict
 from fgmix.data import DomainDataset
 from fgmix.deploy.build import build_network, describe
-from fgmix.deploy.card import CARD, write_card
+from fgmix.deploy.card import CARD, PAGE, write_card
 from fgmix.deploy.fit import check_own_files, lock_folder
 from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Ensemble, check_alone
@@ -48,7 +48,7 @@ from fgmix.training.averaging import Mean, get_predictor_tensors
 from fgmix.training.evaluate import DomainScores, Subset, bind_weights, score_subsets
 from fgmix.training.open_run import OpenedRun, open_run
 
-OWN = (INFO, CARD, RECORD, WEIGHTS, ".lock", ".*.tmp*")  # patterns of the files in a soup's folder
+OWN = (INFO, CARD, PAGE, RECORD, WEIGHTS, ".lock", ".*.tmp*")  # patterns of the files in a soup's folder
 
 # What to do if runs differ in these fields of their specs. Only averages of weights need the same start.
 _SPLIT = "Use runs on the same data and split: samples that one is trained on must not judge another"

@@ -52,8 +52,9 @@ def _describe_trust(estimate: Estimate) -> str:
     trusted = fmean(each.trusted for each in estimate.domains)
     accuracies = [each.trusted_accuracy for each in estimate.domains if each.trusted_accuracy is not None]
     if not accuracies:
-        return "Trusted: no prediction"
-    return f"Trusted: {percent(trusted)} of the predictions, of which {percent(fmean(accuracies))} are correct"
+        return "Trusted: no prediction; check all of them by hand"
+    correct = percent(fmean(accuracies))
+    return f"Trusted: {percent(trusted)} of the predictions, of which {correct} are correct; check the others"
 
 
 def describe_adaptation(info: ModelInfo) -> str:

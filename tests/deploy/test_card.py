@@ -1,0 +1,26 @@
+"""The card: sensitivity and specificity against scikit-learn, and the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from sklearn.metrics import multilabel_confusion_matrix
+
+from deploy.made import vectors
+from fgmix import fit
+from fgmix.deploy.card import render_html
+
+
+def test_the_card_has_rates_of_every_class_and_is_a_page_too(tmp_path: Path) -> None:
+    model = fit(vectors(), tmp_path / "model", algorithm="erm", steps=30, progress=False)
+    card = (tmp_path / "model" / "card.md").read_text()
+    assert model.info.estimate is not None
+    confusion = sum(np.array(metrics.confusion) for metrics in model.info.estimate.metrics.values())
+    true, predicted = (np.repeat(index, confusion.ravel()) for index in np.indices(confusion.shape).reshape(2, -1))
+    for name, ((tn, fp), (fn, tp)) in zip(model.info.classes, multilabel_confusion_matrix(true, predicted)):
+        assert f"| {name} | {100 * tp / (tp + fn):.1f} % | {100 * tn / (tn + fp):.1f} % |" in card
+    page = (tmp_path / "model" / "card.html").read_text()
+    assert "<blockquote>" in page
+    assert page.count("<table>") == card.count("\n| --- |")
+    assert "<img src=x>" not in render_html("# <img src=x>", model.info)
