@@ -112,6 +112,6 @@ def test_features_of_a_frozen_backbone(
 
 
 def test_arrays_of_a_figure(bench: Workbench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fgmix("plot", "curves", bench.erm, "--out", tmp_path) == 0
+    assert fgmix("plot", "results", bench.erm, "--kind", "curves", "--out", tmp_path) == 0
     (file,) = tmp_path.glob("*.npz")
     altered(tmp_path, lambda: repr(load_arrays(file)), capsys, "*.npz")
