@@ -22,12 +22,12 @@ from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import MachineError, UserError, find_machine_failure
 from fgmix.logs import Log, check_names
 from fgmix.progress import Progress
-from fgmix.records.files import at_once, make_folder
+from fgmix.records.files import at_once, make_folder, read_lines
 from fgmix.records.locks import hold_lock, is_held
 from fgmix.records.plans import Plan, read_plans, write_plan
 from fgmix.records.plugins import list_files, load_file
 from fgmix.records.schema import RunRecord
-from fgmix.records.status import Outcome, is_locked, read_error, record_failure
+from fgmix.records.status import Outcome, describe_last_attempt, is_locked, read_error, record_failure
 from fgmix.records.store import RunBusy, RunFolder, describe_older, is_other_code, write_record
 from fgmix.sweeps.design import PlannedRun, Sweep, plan_all
 from fgmix.sweeps.steps import StepFile, follow_steps
@@ -41,6 +41,7 @@ from fgmix.training.trunk import remove_trunks
 
 Report = Callable[[Outcome], None]
 Launch = Callable[[Sequence[PlannedRun], Path, Report], Sequence[Outcome]]  # reports and returns the outcomes
+MAX_ATTEMPTS = 3  # on workers that finished another run, before a run counts as failed
 POLL_SECONDS = 2.0  # between checks of runs that other sweeps on the same folder are working on
 
 
@@ -286,10 +287,21 @@ def _spare_modules() -> None:
 
 def postpone(folder: Path, error: MachineError, device: str) -> Outcome:
     """Note that the machine failed during a run, which says nothing about the run: it waits for another attempt."""
-    place = {"host": platform.node(), "device": device, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
-    line = {**place, "at": time.time(), "reason": str(error)}
+    place = {"device": device, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    _note_attempt(folder, {**place, "reason": str(error)})
+    return Outcome(folder.name, "waiting", str(error))
+
+
+def count_against(folder: Path) -> None:
+    """Count an attempt against a run, because its worker finished another one; the last of `MAX_ATTEMPTS` fails it."""
+    _note_attempt(folder, {"counted": True})
+    if sum(bool(line.get("counted")) for line in read_lines(RunFolder(folder).attempts)) >= MAX_ATTEMPTS:
+        last = describe_last_attempt(folder)
+        record_failure(folder, f"{last}. It failed {MAX_ATTEMPTS} times on workers that finished other runs.")
+
+
+def _note_attempt(folder: Path, line: dict[str, Any]) -> None:
     with suppress(OSError, MachineError):  # the disk may be what failed
         path = RunFolder(make_folder(folder)).attempts
         with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=at_once) as file:
-            file.write(json.dumps(line) + "\n")
-    return Outcome(folder.name, "waiting", str(error))
+            file.write(json.dumps({"host": platform.node(), "at": time.time(), **line}) + "\n")

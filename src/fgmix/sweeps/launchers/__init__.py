@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,7 @@ from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.status import Outcome, read_outcome, record_failure
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun
-from fgmix.sweeps.execute import Launch, Report
+from fgmix.sweeps.execute import Launch, Report, count_against
 from fgmix.terminal import print_notes
 
 W = TypeVar("W")  # a launcher's worker
@@ -51,7 +51,7 @@ class Slot(Generic[W]):
     worker: W | None = None
     run: PlannedRun | None = None  # the one that the worker executes
     is_closed: bool = False  # gets no more workers
-    interrupted: int = 0  # runs in which the machine failed since one was finished, by successive workers
+    interrupted: list[str] = field(default_factory=list)  # runs in which its machine failed since one was finished
 
 
 class Pool(ABC, Generic[W]):
@@ -116,7 +116,7 @@ class Pool(ABC, Generic[W]):
     def _assign_runs(self) -> list[Slot[W]]:
         """Give runs to idle workers, first to those without a failure; return the slots to wait for."""
         self.update_slots()
-        for slot in sorted(self.slots, key=lambda slot: slot.interrupted):
+        for slot in sorted(self.slots, key=lambda slot: len(slot.interrupted)):
             if slot.is_closed or slot.run is not None:
                 continue
             idle = sum(each.worker is not None and each.run is None for each in self.slots)
@@ -151,13 +151,15 @@ class Pool(ABC, Generic[W]):
             self.waiting.appendleft(run)
             return
         self._add_outcome(outcome)
-        if outcome.status == "done":
-            slot.interrupted = 0
+        if outcome.status == "done":  # so the machine works: it was not what failed the runs before
+            for name in slot.interrupted:
+                count_against(self.out / name)
+            slot.interrupted.clear()
         elif outcome.status == "waiting":
-            slot.interrupted += 1
+            slot.interrupted.append(run.name)
             self._stop_worker(slot)
             self.waiting.append(run)
-            if slot.interrupted >= MAX_IN_A_ROW:
+            if len(slot.interrupted) >= MAX_IN_A_ROW:
                 self.close(slot, outcome.error)
 
     def _count_death(self, run: PlannedRun) -> None:
