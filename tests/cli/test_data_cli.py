@@ -51,7 +51,7 @@ def test_prepare_says_what_it_did_and_where(
     assert "scans: 8 images in 2 classes (art 4, photo 4)." in out
     assert f"Runs find it with FGMIX_CACHE={local}." in out
     assert err == ""
-    assert sorted(path.name for path in local.iterdir()) == ["decoded"]
+    assert sorted(path.name for path in local.iterdir()) == ["decoded", "prepared"]
     assert call(monkeypatch, *arguments, "--background", "black") == 2  # training would not use it
     assert "No such option: --background" in capsys.readouterr().err
 

@@ -66,7 +66,7 @@ def test_any_change_is_harmless_or_reported(
     sound = everything(pets)
     whole = shutil.copytree(image_cache, tmp_path / "whole")
     files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file() and path.stat().st_size)
-    assert [path.parts[0] for path in files] == ["contents", "decoded", "decoded", "windows"]
+    assert [path.parts[0] for path in files] == ["contents", "decoded", "decoded", "prepared", "windows"]
     rng = np.random.default_rng(0)
     for change in [flip] * FLIPS + [cut] * CUTS + [grow] * GROWTHS:
         file = files[rng.integers(len(files))]

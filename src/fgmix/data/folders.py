@@ -63,6 +63,7 @@ class Scan:
     files: tuple[ImageFile, ...]  # domain by domain
     class_folders: frozenset[str]  # of all domains; some may be empty
     notes: tuple[str, ...]  # what was left out
+    folders: tuple[tuple[Path, int], ...]  # every folder that was read, with its modification time (ns) before reading
 
     def name(self, row: int) -> str:
         """Return the name of a file below the root; its whole path if it is elsewhere, as a manifest allows."""
@@ -112,7 +113,7 @@ def scan_folder(path: Path, fewest: int = 2) -> Scan:
     if len({file.domain for file in files}) < fewest:
         raise _missing_domains(path, files, direct, len(root.images), reader)
     notes += reader.list_notes(path)
-    return Scan(path, tuple(files), frozenset(class_folders), tuple(notes))
+    return Scan(path, tuple(files), frozenset(class_folders), tuple(notes), tuple(reader.times))
 
 
 def class_notes(present: Mapping[str, Iterable[str]], class_folders: Iterable[str]) -> list[str]:
@@ -156,6 +157,7 @@ class _Inside:
 class _Reader:
     """Reads folders and records what was read and what was left out."""
 
+    times: list[tuple[Path, int]] = field(default_factory=list)  # of modification of every folder, before reading it
     others: Counter[str] = field(default_factory=Counter)  # number of files that are not images, by extension
     repeated: list[Path] = field(default_factory=list)  # links to folders read already, or that contain the link
 
@@ -164,6 +166,7 @@ class _Reader:
         folders, images, others = [], [], []
         try:
             stat = os.stat(folder)
+            self.times.append((folder, stat.st_mtime_ns))
             with os.scandir(folder) as entries:
                 for entry in entries:
                     # `entry.is_dir()` would raise an error for a link to itself, or into a folder without permission
@@ -254,11 +257,11 @@ def scan_manifest(path: Path, fewest: int = 2) -> Scan:
         for number, cells in lines
     ]
     _require_distinct(lines, path)
-    _require_files(files, lines, path)
+    times = _require_files(files, lines, path)
     files.sort(key=lambda file: (file.domain, file.label, str(file.path.parent), file.path.name))
     if len({file.domain for file in files}) < fewest:
         raise _one_domain(files, f"in {path}", "Add the images of another domain.")
-    return Scan(root, tuple(files), frozenset(file.label for file in files), ())
+    return Scan(root, tuple(files), frozenset(file.label for file in files), (), times)
 
 
 def is_manifest(path: Path) -> bool:
@@ -317,10 +320,15 @@ def _require_distinct(lines: Sequence[_Line], path: Path) -> None:
             raise UserError(f"Expected every path once in {path}. Found {cells['path']!r} in {before} and {number}.")
 
 
-def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Path) -> None:
+def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Path) -> tuple[tuple[Path, int], ...]:
+    """Require that the files exist; return their folders, each with its modification time before the check."""
+    times: dict[Path, int] = {}
     missing = []
     for file, (number, cells) in zip(files, lines):
+        folder = file.path.parent
         try:
+            if folder not in times:
+                times[folder] = os.stat(folder).st_mtime_ns
             os.stat(file.path)
         except (OSError, ValueError):  # ValueError: a NUL character
             missing.append(f"{cells['path']!r} (line {number})")
@@ -329,3 +337,4 @@ def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Pat
             f"Expected the {len(files)} files that {path} names, relative to {path.parent.absolute()}. Found no "
             f"{list_some(missing)}. Correct the paths, or remove the lines."
         )
+    return tuple(times.items())

@@ -84,14 +84,14 @@ def cache_dir() -> Path:
         raise UserError("Expected a home folder for the cache. Found none. Set FGMIX_CACHE to a folder.") from error
 
 
-def decode_images(files: Sequence[StrPath], options: LoadOptions) -> CachedImages:
+def decode_images(files: Sequence[StrPath], options: LoadOptions, contents: Contents | None = None) -> CachedImages:
     """Return the decoded images of `files` from the cache, which is built if it is missing or damaged.
 
     Several processes may call this at once: the first builds the cache, the others wait and use it. An interrupted
     build is never mistaken for a finished one. Files that cannot be decoded get a height of 0 with `skip_unreadable`,
     and are an error without it.
     """
-    contents = read_contents(files, options)
+    contents = contents or read_contents(files, options)
     recipe, folder = _choose_recipe(files, options, contents)
     images = _open_cache(folder, files, options)
     if images is not None:
@@ -107,6 +107,12 @@ def decode_images(files: Sequence[StrPath], options: LoadOptions) -> CachedImage
     except OSError as error:
         what = f"Expected to write decoded images to {folder.parent}. It failed ({error.strerror or error})."
         raise MachineError(f"{what} Make room there, or set FGMIX_CACHE to another folder.") from error
+
+
+def open_images(files: Sequence[StrPath], options: LoadOptions, contents: Contents) -> CachedImages | None:
+    """Return what `decode_images` would, from the cache only; None if it is not there."""
+    _, folder = _choose_recipe(files, options, contents)
+    return _open_cache(folder, files, options)
 
 
 def open_all(files: Sequence[StrPath], options: LoadOptions) -> Iterator[CachedImages]:
