@@ -17,7 +17,9 @@ from benchmarks import data, evaluation, growth, sweep
 from benchmarks.__main__ import app
 from benchmarks.data import DataSpeed, cached_domains
 from benchmarks.evaluation import from_files, in_one_pass, in_two_passes
+from benchmarks.operations import count_launches
 from benchmarks.policy import SIZES, Size, measure_policy, peak_memory
+from benchmarks.runs import make_features, train_bare
 from benchmarks.turns import Turns, by_turns
 from data.pictures import make_folder
 from fgmix.data.folders import ImageFile, scan_folder
@@ -187,3 +189,15 @@ def test_domainbeds_iga_is_ours() -> None:
         step(growth.draw_batches(setup))
     for a, b in zip(ours.parameters(), theirs.parameters()):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
+
+
+def test_a_bare_loop_learns_what_a_run_learns() -> None:
+    assert train_bare(make_features(), 100, seed=0) > 0.5
+
+
+def test_launches_are_those_of_layers_losses_and_the_optimiser() -> None:
+    """More parts, more launches; a second count is the same."""
+    small = {"backbone": "small_cnn", "image_size": 16, "batch_size": 2}
+    erm = count_launches("erm", **small)
+    assert count_launches("erm", **small) == erm
+    assert count_launches("coral", **small) > erm > 20

@@ -216,24 +216,42 @@ class FGMix(nn.Module):
                 "entropy": entropy(a.detach()),
                 **measure_effect(classifier, (z_mix.detach(), classes), (whole, y), logits, index, weights),
             }
-        unshared = labels[0] == IGNORED
-        wrong = ~(is_finite(z_mix, policy, disc) & finite) | unshared
+        mixed = Mixed(z_mix.to(z.dtype), labels, policy, disc, metrics, a_tilde.detach())
+        return self._settle(mixed, A, gamma, averages, finite, measure)
+
+    def _settle(
+        self, mixed: Mixed, A: Tensor, gamma: Tensor, averages: tuple[Tensor, ...], finite: Tensor, measure: bool
+    ) -> Mixed:
+        """Return the result of a call after the update of the policy; if it is not finite, nothing is mixed or changed.
+
+        Args:
+            mixed: the result before the update.
+            A: mixing weights (n, m), through which the gradients of both terms of the policy loss pass.
+            gamma: γ, written if it is chosen in this call.
+            averages: of the prior, written too.
+            finite: whether the codes of the batch are.
+            measure: whether all metrics are computed.
+        """
+        unshared = mixed.y[0] == IGNORED  # there is no class to mix: only the prior changes
+        wrong = ~(is_finite(mixed.z, mixed.policy_loss, mixed.discriminator_loss) & finite) | unshared
         if A.requires_grad:
             A.register_hook(lambda gradient: gradient.masked_fill(wrong, 0))
-        policy, disc = policy.masked_fill(wrong, 0), disc.masked_fill(wrong, 0)
-        skipped = self._update(policy + disc, wrong)
+        policy_loss, discriminator_loss = (
+            loss.masked_fill(wrong, 0) for loss in (mixed.policy_loss, mixed.discriminator_loss)
+        )
+        skipped = self._update(policy_loss + discriminator_loss, wrong)
         fine = ~skipped
         if self.training and gamma is not self.gamma:
             torch.where(fine, gamma, self.gamma, out=self.gamma)
-        kept = fine | (unshared & finite)  # without a class to mix, only the prior changes
+        kept = fine | (unshared & finite)
         self._write(averages, kept)
         return Mixed(
-            z_mix.to(z.dtype).masked_fill(skipped, 0),
-            labels.masked_fill(skipped, IGNORED),
-            policy,
-            disc,
-            self._mask(metrics, fine, kept, measure),
-            a_tilde.detach(),
+            mixed.z.masked_fill(skipped, 0),
+            mixed.y.masked_fill(skipped, IGNORED),
+            policy_loss,
+            discriminator_loss,
+            self._mask(mixed.metrics, fine, kept, measure),
+            mixed.weights,
         )
 
     def _follow(self, z: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
