@@ -2,7 +2,7 @@
 
     make pictures                     # trains 24 runs on `digits` first (20 minutes on two cores), then draws
     make pictures SWEEP=folder        # draws those of a finished sweep of erm, fgmix_a and fgmix with snapshots
-    python docs/pictures/make.py      # only photographs the report
+    python docs/pictures/make.py      # only what needs no weights: figures of records, and the report
 
 Rerun it after a change of the report or of a figure, and look at every picture.
 """
@@ -26,12 +26,17 @@ ROOT = HERE.parent.parent
 RECORDS = "docs/records/pacs.records.xz"  # relative to the root: the report prints it
 FEATURES = "docs/records/pacs-features.records.xz"
 TITLE = "FGMix on PACS: 11 arms, 3 trials"
-WIDTH = 1000  # pixels of a figure, at most
-COLOURS = 128  # of a picture: a quarter of the bytes of full colour, and nobody sees it
+WIDTH = 2000  # pixels of a figure, at most: twice what a page shows
+SCALE = 2  # pixels of a picture for one of the screen
+FROM_RECORDS = {  # figures that need no weights
+    "domains": [RECORDS, "--kind", "domains"],
+    "line": [FEATURES, "--kind", "line"],
+    "sensitivity": ["--published"],
+}
 # Width, height and colour scheme (0 is dark) of pictures of the report
 SCREENS = {
-    "report": (1600, 1210, 1),
-    "report-dark": (1600, 1210, 0),
+    "report": (1280, 1000, 1),
+    "report-dark": (1280, 1000, 0),
     "report-phone": (390, 844, 1),
 }
 
@@ -43,6 +48,9 @@ def main(sweep: Path | None) -> None:
             fgmix("sweep", *PLAN, *OPTIONS, "--out", str(sweep))
         draw_figures(first_trial(sweep), sweep)
     with tempfile.TemporaryDirectory() as place:
+        for name, words in FROM_RECORDS.items():
+            written = fgmix("plot", "results", *words, "--out", place).splitlines()
+            shrink(Path(written[0]), HERE / f"{name}.png")
         report = Path(place, "report.html")
         fgmix("report", RECORDS, "--format", "html", "--title", TITLE, "--out", str(report))
         photograph(report)
@@ -79,9 +87,6 @@ def draw_figures(runs: dict[tuple[str, str], str], sweep: Path) -> None:
         "scores": ["scores", fgmix_runs[-1]],
         "shift": ["tsne", "--shift", fgmix_runs[-1], "--permutations", "50", "--samples", "60"],
         "cd": ["cd", str(sweep)],
-        "domains": ["results", RECORDS, "--kind", "domains"],
-        "line": ["results", FEATURES, "--kind", "line"],
-        "sensitivity": ["results", "--published"],
     }
     for name, words in commands.items():
         written = fgmix("plot", *words, "--out", str(sweep / "figures")).splitlines()
@@ -111,11 +116,12 @@ def photograph(report: Path) -> None:
                 "--allow-file-access-from-files",
             )
             window = (f"--window-size={max(width, 500)},{height}", f"--blink-settings=preferredColorScheme={scheme}")
+            window = (*window, f"--force-device-scale-factor={SCALE}")
             shot = ("--virtual-time-budget=5000", f"--screenshot={picture}", frame.as_uri())
             subprocess.run([chromium, *flags, *window, *shot], check=True, stderr=subprocess.DEVNULL)
             with Image.open(picture) as image:
-                image.crop((0, 0, width, height)).save(picture)
-            shrink(picture, HERE / f"{name}.png", width)
+                image.crop((0, 0, SCALE * width, SCALE * height)).save(picture)
+            shrink(picture, HERE / f"{name}.png", SCALE * width)
 
 
 def shrink(picture: Path, to: Path, width: int = WIDTH) -> None:
@@ -123,8 +129,7 @@ def shrink(picture: Path, to: Path, width: int = WIDTH) -> None:
     with Image.open(picture) as image:
         small = image.convert("RGB")
         small.thumbnail((width, 3 * width), Image.Resampling.LANCZOS)
-        # Maximum coverage keeps a colour that few pixels have, such as that of a single mark.
-        small.quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(to, optimize=True)
+        small.save(to, optimize=True)
     print(f"{to} ({to.stat().st_size // 1000} kB)")
 
 
