@@ -70,6 +70,7 @@ def test_figures(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_examples_are_short() -> None:
     lengths = {path.name: len(path.read_text().splitlines()) for path in EXAMPLES.glob("*.py")}
+    assert lengths.pop("serve_onnx.py") < 140  # a program, with refusals
     assert max(lengths.values()) < 80, lengths
 
 
