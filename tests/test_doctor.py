@@ -33,6 +33,7 @@ def test_what_is_missing_stands_with_its_remedy(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_gpus_are_named_with_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_supports_gpus", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     found = SimpleNamespace(name="NVIDIA A100", total_memory=80e9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)

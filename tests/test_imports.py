@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fgmix import doctor
+
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "fgmix"
 
 LEAVES = {"errors", "escape", "seeding", "progress", "terminal"}
@@ -104,7 +106,15 @@ def test_the_upper_floor_leaves_torch_out() -> None:
 
 def test_importing_the_command_line_is_quick() -> None:
     modules = loaded_after("import fgmix, fgmix.cli, fgmix.records.schema, fgmix.records.store")
-    assert not modules & {"torch", "timm", "sklearn", "matplotlib", "pandas", "scipy"}
+    assert not modules & {"torch", "numpy", "timm", "sklearn", "matplotlib", "pandas", "scipy"}
+
+
+@pytest.mark.parametrize("command", ["list algorithms", "list datasets", "doctor"])
+def test_commands_that_read_declarations_leave_torch_out(command: str) -> None:
+    if command == "doctor" and doctor._supports_gpus():
+        pytest.skip("names the GPUs")
+    call = f"from fgmix.cli import app; app({command.split()!r}, standalone_mode=False)"
+    assert "torch._C" not in loaded_after(call)  # doctor prints the word torch
 
 
 def test_algorithms_and_data_need_torch_and_numpy_alone() -> None:

@@ -9,7 +9,9 @@ import shutil
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
 
 from fgmix.errors import UserError
 
@@ -24,20 +26,21 @@ def diagnose() -> list[str]:
 
 def _list_versions() -> Iterator[str]:
     import fgmix
-    from fgmix.networks._torchvision import declare_missing_operators
 
     yield f"fgmix {fgmix.__version__} at {Path(__file__).parent}"
     yield f"Python {platform.python_version()} at {sys.executable}, {platform.platform()}"
     for name in _read_requirements().get("", []):
         yield _describe_package(name, "a dependency of fgmix: install fgmix again")
-    if declare_missing_operators():
-        yield "torchvision: its compiled operators do not load with this torch; fgmix declares the two that it imports"
 
 
 def _list_devices() -> Iterator[str]:
+    threads = os.environ.get("OMP_NUM_THREADS")
+    yield f"CPU: {os.cpu_count()} cores" + (f", {threads} threads by OMP_NUM_THREADS" if threads else "")
+    if not _supports_gpus():
+        yield "GPU: none used (torch is built without GPU support); runs use the CPU"
+        return
     import torch
 
-    yield f"CPU: {os.cpu_count()} cores, {torch.get_num_threads()} threads used by torch"
     count = torch.cuda.device_count()
     for number in range(count):
         gpu = torch.cuda.get_device_properties(number)
@@ -49,8 +52,17 @@ def _list_devices() -> Iterator[str]:
         yield f"GPU: none found ({built}); runs use the CPU"
 
 
+def _supports_gpus() -> bool:
+    """Say whether torch may find a GPU, by the file that its build wrote: importing torch takes most of a second."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    build = run_path(str(Path(spec.origin).with_name("version.py")))
+    return sys.platform == "darwin" or any(build.get(platform) for platform in ("cuda", "hip"))
+
+
 def _list_folders() -> Iterator[str]:
-    from fgmix.data import cache_dir
+    from fgmix.records.files import cache_dir
 
     try:
         yield _describe_folder("cache", cache_dir(), "FGMIX_CACHE")

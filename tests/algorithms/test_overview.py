@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.operations import relative_operations
 from fgmix import algorithms
-from fgmix.algorithms._base import FAMILIES
 from fgmix.errors import UserError
+from fgmix.records.declarations import FAMILIES, read_overview
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "algorithms" / "README.md"
 OURS = [row for row in algorithms.overview() if algorithms.get(row.name).__module__.startswith("fgmix.")]
@@ -26,6 +26,10 @@ def test_every_family_has_a_method_and_every_method_one_family() -> None:
     by_family = {family: [row.name for row in algorithms.overview(family=family)] for family in FAMILIES}
     assert all(by_family.values())
     assert sorted(name for names in by_family.values() for name in names) == [row.name for row in OURS]
+
+
+def test_the_table_read_from_the_source_is_that_of_the_classes() -> None:
+    assert read_overview() == OURS
 
 
 def test_an_unknown_family_is_named() -> None:

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from data.pictures import make_folder
-from fgmix.data import LoadOptions, load, names, summaries
+from fgmix.data import LoadOptions, describe_code, load, names, summaries
 from fgmix.data.benchmarks import LAYOUTS, differences, find_folder
 from fgmix.data.folders import scan_folder
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import BENCHMARKS, Benchmark
+from fgmix.records.declarations import read_summaries
 
 PACS = BENCHMARKS["PACS"]
 TERRA = BENCHMARKS["TerraIncognita"]
@@ -48,6 +49,11 @@ def test_totals_are_those_of_the_papers(name: str, domains: int, classes: int, i
     assert (len(benchmark.domains), benchmark.n_classes, benchmark.n_images) == (domains, classes, images)
     assert name in names()
     assert f"{images:,} images" in summaries()[name]
+
+
+def test_the_summaries_read_from_the_source_are_those_registered() -> None:
+    ours = {name: text for name, text in summaries().items() if not describe_code(name)}
+    assert read_summaries() == ours
 
 
 @pytest.mark.parametrize("benchmark", ALL, ids=lambda b: b.name)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sklearn import metrics as theirs
 
-from fgmix.records.metrics import Metrics, auroc, calibration_error, is_unbalanced, metrics, rates
+from fgmix.records.evaluations import Metrics
+from fgmix.records.metrics import auroc, calibration_error, is_unbalanced, metrics, rates
 from fgmix.records.schema import to_plain
 
 

@@ -28,26 +28,6 @@ from fgmix.records.schema import Head
 Batches = list[tuple[Tensor, Tensor]]
 Predict = Callable[[Tensor], Tensor]  # x → logits
 
-# Groups of methods, in `fgmix list algorithms --family` and in the docs.
-FAMILIES = {
-    "baseline": "the mean risk of the source domains, and nothing else",
-    "mixup": "mixtures of samples or codes and of their labels",
-    "style": "styles of images or feature maps exchanged or removed",
-    "augmentation": "images made by a generator",
-    "alignment": "code distributions of the domains made equal",
-    "adversarial": "training against an adversary, such as one that predicts the domain from the code",
-    "penalty": "a penalty on the domains' risks, logits or codes",
-    "masking": "masks on the features that the classifier relies on most",
-    "robust": "weights or quantiles of the domains' risks",
-    "gradient": "the domains' gradients compared, matched or masked",
-    "meta-learning": "steps on some domains that must help others",
-    "context": "a prediction that depends on the domain",
-    "flatness": "minima around which the loss stays low",
-    "averaging": "averages of weights",
-    "text": "texts that stand for the classes, on backbones with a text tower",
-    "test-time": "adaptation to the unlabelled samples of a new domain as it predicts them",
-}
-
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # the parts of the state of a parameter in Adam and AdamW
 
@@ -78,7 +58,7 @@ class Algorithm(nn.Module):
     label: ClassVar[str] = ""  # name in tables; the registered name unless declared
     year: ClassVar[int | None] = None  # of the paper
     paper: ClassVar[str | None] = None  # its link: arXiv or DOI
-    family: ClassVar[str | None] = None  # one of `FAMILIES`
+    family: ClassVar[str | None] = None  # one of `records.declarations.FAMILIES`
     cost: ClassVar[float | None] = None  # operations of a step relative to ERM, by `benchmarks/operations.py`
     keeps: ClassVar[str | None] = None  # further networks that it keeps in memory, in a few words
     domainbed_name: ClassVar[str | None] = None  # DomainBed's name of the method; None if DomainBed lacks it

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from torch import nn
 
-from fgmix.algorithms._base import FAMILIES, Algorithm, check_parts
+from fgmix.algorithms._base import Algorithm, check_parts
 from fgmix.algorithms._config import BaseConfig
 from fgmix.algorithms._task import Task
 from fgmix.errors import UserError, bad_value, unknown
+from fgmix.records.declarations import Overview, describe_method, filter_family
 from fgmix.records.plugins import load_group, name_origin
 from fgmix.records.source import digest_source, keep_sources
 
@@ -224,23 +224,6 @@ def check_domains(
         raise UserError(f"{name} needs at least {needed} source domains. Found {n_domains}. {hint}")
 
 
-@dataclass(frozen=True)
-class Overview:
-    """A row of the table of methods; texts are empty if a method does not declare them.
-
-    `cost` is that of a step relative to ERM in floating-point operations, such as "1.3"; `needs` names several domains,
-    feature maps, further networks, …
-    """
-
-    name: str
-    label: str
-    year: str
-    family: str
-    cost: str
-    needs: str
-    paper: str
-
-
 def overview(chosen: Sequence[str] | None = None, family: str | None = None) -> list[Overview]:
     """Return the rows of the named methods, of all by default, and of one family if it is given.
 
@@ -248,27 +231,4 @@ def overview(chosen: Sequence[str] | None = None, family: str | None = None) -> 
     >>> row.year, row.family, row.needs
     ('2018', 'mixup', '2 domains')
     """
-    if family is not None and family not in FAMILIES:
-        raise unknown("family", family, FAMILIES)
-    rows = [_describe(name) for name in (names() if chosen is None else chosen)]
-    return [row for row in rows if family in (None, row.family)]
-
-
-def _describe(name: str) -> Overview:
-    algorithm = get(name)
-    needs = [
-        f"{algorithm.min_domains} domains" if algorithm.min_domains > 1 else "",
-        "feature maps" if algorithm.needs_stages else "",
-        "a text tower" if algorithm.head else "",
-        "normalisation layers" if algorithm.needs_norms else "",
-        algorithm.keeps or "",
-    ]
-    return Overview(
-        name=name,
-        label=algorithm.label,
-        year=str(algorithm.year or ""),
-        family=algorithm.family or "",
-        cost="" if algorithm.cost is None else f"{algorithm.cost:g}",
-        needs=", ".join(filter(None, needs)),
-        paper=algorithm.paper or "",
-    )
+    return filter_family([describe_method(name, get(name)) for name in (names() if chosen is None else chosen)], family)

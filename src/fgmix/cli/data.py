@@ -118,7 +118,7 @@ def download(
 def _locate(images: str, data_root: Path | None) -> Path:
     """Find the images of a benchmark by its name, or return the given path."""
     from fgmix.data.benchmarks import find_images
-    from fgmix.data.registry import as_path
     from fgmix.records.benchmarks import BENCHMARKS
+    from fgmix.records.files import as_path
 
     return find_images(BENCHMARKS[images], data_root) if images in BENCHMARKS else as_path(images)

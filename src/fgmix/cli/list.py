@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fgmix.cli.options import check_choice
 from fgmix.errors import UserError, unknown
+from fgmix.records.declarations import Overview, filter_family, read_overview, read_summaries
+from fgmix.records.plugins import has_plug_ins
 from fgmix.records.recipe import RECIPE
-
-if TYPE_CHECKING:
-    from fgmix.algorithms._registry import Overview
 
 
 def list_(
@@ -39,6 +38,9 @@ def list_(
 
 def _list_algorithms(pattern: str, family: str | None) -> None:
     """Print a table of all methods or of a family; for a pattern, the settings of those that match."""
+    if pattern == "*" and not has_plug_ins("fgmix.algorithms"):
+        _print_table(filter_family(read_overview(), family))
+        return
     from fgmix import algorithms
 
     known = algorithms.names() if "+" not in pattern else algorithms.compositions()
@@ -48,10 +50,14 @@ def _list_algorithms(pattern: str, family: str | None) -> None:
     if not matching:
         raise unknown("algorithm", pattern, known)
     rows = algorithms.overview(matching, family)
-    if pattern != "*":
-        for row in rows:
-            _print_method(row)
+    if pattern == "*":
+        _print_table(rows)
         return
+    for row in rows:
+        _print_method(row)
+
+
+def _print_table(rows: list[Overview]) -> None:
     line = "{:17}{:6}{:15}{:6}{:38}{}"
     print(line.format("name", "year", "family", "cost", "needs", "paper"))
     for row in rows:
@@ -78,11 +84,14 @@ def _print_method(row: Overview) -> None:
 
 
 def _list_datasets(pattern: str) -> None:
-    from fgmix import data
+    summaries = read_summaries()
+    if has_plug_ins("fgmix.datasets"):
+        from fgmix import data
 
-    matching = {name: summary for name, summary in data.summaries().items() if fnmatch(name, pattern)}
+        summaries = data.summaries()
+    matching = {name: summary for name, summary in summaries.items() if fnmatch(name, pattern)}
     if not matching:
-        raise unknown("dataset", pattern, data.names())
+        raise unknown("dataset", pattern, summaries)
     for name, summary in matching.items():
         print(f"{name:20} {summary}")
     print("Or a folder domain/class/image, a CSV manifest (path, label, domain), or an .npz file with X, y and domain.")

@@ -9,7 +9,6 @@ from fgmix.data.dataset import ArrayInputs as ArrayInputs
 from fgmix.data.dataset import Domain as Domain
 from fgmix.data.dataset import DomainDataset as DomainDataset
 from fgmix.data.dataset import Inputs as Inputs
-from fgmix.data.image_cache import cache_dir as cache_dir
 from fgmix.data.objects import from_samples as from_samples
 from fgmix.data.registry import LoadOptions as LoadOptions
 from fgmix.data.registry import depends_on_trial as depends_on_trial
@@ -20,3 +19,4 @@ from fgmix.data.registry import register_dataset as register_dataset
 from fgmix.data.registry import summaries as summaries
 from fgmix.data.splits import Split as Split
 from fgmix.data.splits import split_dataset as split_dataset
+from fgmix.records.files import cache_dir as cache_dir

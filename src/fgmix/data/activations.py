@@ -28,12 +28,12 @@ from torch import Tensor, nn
 from fgmix.data.augment import ImageInputs
 from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, HostArray, Indices, fingerprint_of
 from fgmix.data.files import read_arrays, require_space, write_arrays
-from fgmix.data.image_cache import CachedImages, cache_dir, wait_for_lock
+from fgmix.data.image_cache import CachedImages, wait_for_lock
 from fgmix.data.loading import CPU, HostBatch, deliver
 from fgmix.errors import UserError
 from fgmix.progress import Progress
 from fgmix.records.digests import Damaged, damage_error
-from fgmix.records.files import make_folder, write_bytes
+from fgmix.records.files import cache_dir, make_folder, write_bytes
 from fgmix.seeding import torch_generator
 from fgmix.terminal import print_notes
 

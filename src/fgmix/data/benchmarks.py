@@ -27,12 +27,11 @@ from pathlib import Path
 from fgmix.data.dataset import DomainDataset, fingerprint_of
 from fgmix.data.files import open_file
 from fgmix.data.folders import REQUIRED, is_image, list_some
-from fgmix.data.image_cache import cache_dir
 from fgmix.data.image_dataset import load_images
 from fgmix.data.registry import LoadOptions, register_dataset
 from fgmix.errors import MachineError, UserError
 from fgmix.records.benchmarks import BENCHMARKS, Benchmark
-from fgmix.records.files import make_folder, write_bytes
+from fgmix.records.files import cache_dir, make_folder, write_bytes
 
 ManifestLine = tuple[str, str, str]  # path within the folder, class, domain
 
@@ -261,12 +260,7 @@ LAYOUTS: dict[str, Layout] = {
 
 def _register_all() -> None:
     for benchmark in BENCHMARKS.values():
-        counted = f"{benchmark.n_images:,} images" if benchmark.n_images else f"a subset of {benchmark.whole}"
-        summary = (
-            f"{counted}, {benchmark.n_classes} classes, domains {', '.join(benchmark.domains)}; "
-            f"needs a data root with {benchmark.folder}/"
-        )
-        register_dataset(benchmark.name, summary, depends_on_trial=False)(partial(load_benchmark, benchmark))
+        register_dataset(benchmark.name, benchmark.summary, depends_on_trial=False)(partial(load_benchmark, benchmark))
 
 
 _register_all()

@@ -25,11 +25,11 @@ import numpy.typing as npt
 
 from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
 from fgmix.data.files import read_arrays, write_arrays
-from fgmix.data.image_cache import cache_dir
 from fgmix.data.mnist import Digits, Pixels, bundled_mnist, check_size
 from fgmix.data.registry import LoadOptions, register_dataset
 from fgmix.errors import MachineError, UserError
 from fgmix.records.digests import Damaged
+from fgmix.records.files import cache_dir
 from fgmix.seeding import numpy_generator
 
 if TYPE_CHECKING:

@@ -51,11 +51,11 @@ from fgmix.data.images import (
     try_decode,
 )
 from fgmix.data.loading import in_order
-from fgmix.data.registry import LoadOptions, as_path
+from fgmix.data.registry import LoadOptions
 from fgmix.errors import MachineError, UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.digests import Damaged
-from fgmix.records.files import at_once
+from fgmix.records.files import at_once, cache_dir
 from fgmix.terminal import print_notes
 
 Encoding = Literal["pixels", "jpeg"]
@@ -71,17 +71,6 @@ GB = 1_000_000_000
 READERS = min(32, (os.cpu_count() or 1) + 4)  # threads: more than cores, because reading waits for the disk
 SETTLED_NS = 2 * 10**9  # the coarsest clock: after a more recent change, another one might leave the same time stamps
 ABANDONED = 3600  # seconds after which an unfinished cache of another machine, whose locks may be invisible, is deleted
-
-
-def cache_dir() -> Path:
-    """Return the folder for decoded images and generated datasets: $FGMIX_CACHE, else ~/.cache/fgmix."""
-    given = os.environ.get("FGMIX_CACHE")
-    if given:
-        return as_path(given)
-    try:
-        return Path.home() / ".cache" / "fgmix"
-    except RuntimeError as error:  # for example in a container whose user has no passwd entry
-        raise UserError("Expected a home folder for the cache. Found none. Set FGMIX_CACHE to a folder.") from error
 
 
 def decode_images(files: Sequence[StrPath], options: LoadOptions, contents: Contents | None = None) -> CachedImages:

@@ -22,13 +22,13 @@ from fgmix.data.augment import ImageInputs
 from fgmix.data.dataset import Domain, DomainDataset, fingerprint_of
 from fgmix.data.folders import ImageFile, Scan, class_notes, is_manifest, list_some, scan_images
 from fgmix.data.grey import parse_window
-from fgmix.data.image_cache import QUALITY, CachedImages, Contents, cache_dir, decode_images, open_images, read_contents
+from fgmix.data.image_cache import QUALITY, CachedImages, Contents, decode_images, open_images, read_contents
 from fgmix.data.images import change_notes, check_size, inspect_file
 from fgmix.data.registry import LoadOptions
 from fgmix.data.windows import choose_window
 from fgmix.errors import UserError
 from fgmix.records.digests import Damaged, seal_line, strip_line
-from fgmix.records.files import make_folder, read_bytes, write_bytes
+from fgmix.records.files import cache_dir, make_folder, read_bytes, write_bytes
 from fgmix.terminal import print_notes
 
 Listing = tuple[Scan, Contents, str]  # the files, their contents, and the window that is chosen for them

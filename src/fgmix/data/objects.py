@@ -30,11 +30,10 @@ from fgmix.data.dataset import (
     Indices,
     fingerprint_of,
 )
-from fgmix.data.image_cache import cache_dir
 from fgmix.data.standardisation import as_units
 from fgmix.errors import UserError, bad_value
 from fgmix.progress import Progress
-from fgmix.records.files import make_folder, read_bytes, write_bytes
+from fgmix.records.files import cache_dir, make_folder, read_bytes, write_bytes
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 # Attributes of a loaded object.

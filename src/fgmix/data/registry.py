@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from fgmix.data.dataset import DomainDataset
 from fgmix.data.files import describe_path
 from fgmix.errors import MachineError, UserError, bad_value, unknown
-from fgmix.records.files import check_path
+from fgmix.records.files import as_path, check_path
 from fgmix.records.plugins import describe_plug_in, load_group
 
 GROUP = "fgmix.datasets"  # entry-point group of plug-ins: name = "package.module:load"
@@ -169,11 +169,3 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
     )
     # a MachineError for a missing path: it may exist on another machine, or not be mounted here
     raise UserError(sentence) if os.path.lexists(path) else MachineError(sentence)
-
-
-def as_path(text: str) -> Path:
-    """Convert a text to a path, with ~ expanded to the home folder."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:  # ~name of an unknown user: an ordinary file name
-        return Path(text)

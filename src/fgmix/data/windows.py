@@ -18,8 +18,9 @@ import numpy.typing as npt
 from fgmix.data.dataset import fingerprint_of
 from fgmix.data.files import StrPath
 from fgmix.data.grey import Window
-from fgmix.data.image_cache import cache_dir, remember
+from fgmix.data.image_cache import remember
 from fgmix.data.images import read_grey
+from fgmix.records.files import cache_dir
 
 SHARES = 0.005, 0.995  # quantiles of a domain's grey values between which its window lies
 SAMPLED = 32  # files of each domain that are read

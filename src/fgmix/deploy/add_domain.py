@@ -16,14 +16,14 @@ from msgspec import structs
 
 from fgmix.data import DomainDataset
 from fgmix.data.join import join_datasets
-from fgmix.data.registry import as_path
 from fgmix.data.tables import is_table, load_table
 from fgmix.deploy.fit import fit
 from fgmix.deploy.labelled import load_for, predict_labelled
 from fgmix.deploy.model import Model
 from fgmix.errors import UserError
 from fgmix.escape import escape_markdown
-from fgmix.records.metrics import NAMES
+from fgmix.records.evaluations import METRIC_NAMES
+from fgmix.records.files import as_path
 from fgmix.records.model import ModelInfo, write_info
 from fgmix.records.schema import RunSpec
 from fgmix.results.other_metrics import percent, table
@@ -50,7 +50,7 @@ class Change:
         old, new = self.before.estimate, self.model.info.estimate
         if old is None or new is None:
             raise UserError("Expected models with estimates. Found one without.")
-        metric = NAMES[new.metric]
+        metric = METRIC_NAMES[new.metric]
         values = {name: each.value(new.metric) for name, each in old.metrics.items()}
         rows = [
             _row(escape_markdown(name), values.get(name), each.value(new.metric)) for name, each in new.metrics.items()

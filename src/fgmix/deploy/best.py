@@ -20,7 +20,7 @@ from fgmix.deploy.recipes import STEPS, Recipe
 from fgmix.errors import UserError
 from fgmix.networks.names import OWN_BACKBONES, packaged_weights
 from fgmix.networks.registry import find_backbone
-from fgmix.records.metrics import Metric
+from fgmix.records.evaluations import Metric
 from fgmix.records.model import Adaptation, Choice, Estimate, Terms
 from fgmix.records.protocols import FROZEN_DEFAULTS
 from fgmix.records.schema import RunSpec

@@ -28,8 +28,9 @@ from fgmix.figures.description import Chart
 from fgmix.figures.draw import draw, render
 from fgmix.networks.names import PACKAGES
 from fgmix.progress import format_duration
+from fgmix.records.evaluations import METRIC_NAMES
 from fgmix.records.files import write_bytes
-from fgmix.records.metrics import NAMES, is_unbalanced, pooled_confusion
+from fgmix.records.metrics import is_unbalanced, pooled_confusion
 from fgmix.records.model import Estimate, ModelInfo
 from fgmix.results.other_metrics import (
     MOST_COLUMNS,
@@ -137,7 +138,7 @@ def _values(info: ModelInfo) -> dict[str, Any]:
         "inputs": INPUTS[info.kind],
         "methods": f"methods {', '.join(several)}" if len(several) > 1 else f"method {spec.algorithm}",
         "settings": ", ".join(f"{name} {value}" for name, value in sorted(spec.settings.items())),
-        "selected_by": NAMES[spec.metric],
+        "selected_by": METRIC_NAMES[spec.metric],
         "packages": PACKAGES,
         "file": Path(spec.weights).name,
         "tail": TAIL,
@@ -166,7 +167,7 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
     seen = [metrics.value(estimate.metric) for metrics in estimate.metrics.values()]
     spread = stdev(seen)
     return {
-        "metric": NAMES[estimate.metric],
+        "metric": METRIC_NAMES[estimate.metric],
         "question": describe_question(info.overlap) if info.overlap else "",
         "worst": worst_domain(estimate.metrics, estimate.metric),
         "seen": seen,
@@ -245,7 +246,7 @@ def _table_runs(info: ModelInfo) -> str:
         [escape_markdown(name), percent(value), "yes" if name in info.composition.runs else "no"]
         for name, value in info.composition.validation.items()
     ]
-    return table(["Run", f"validation {NAMES[info.composition.metric]}", "used"], rows)
+    return table(["Run", f"validation {METRIC_NAMES[info.composition.metric]}", "used"], rows)
 
 
 def _name_recipe(info: ModelInfo) -> str:

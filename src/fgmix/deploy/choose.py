@@ -56,8 +56,9 @@ from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
 from fgmix.networks.stages import sections
 from fgmix.progress import Progress, format_duration
+from fgmix.records.evaluations import Metric, Rates
 from fgmix.records.files import make_folder, read_bytes, read_json, write_bytes, write_json
-from fgmix.records.metrics import Metric, Rates, rates
+from fgmix.records.metrics import rates
 from fgmix.records.model import Share, Trial
 from fgmix.records.plugins import describe_plug_in
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_plain

@@ -16,7 +16,8 @@ from fgmix.deploy.sensitivity import ScoredDomain, choose_operating_points
 from fgmix.deploy.summaries import summarize_predictions
 from fgmix.deploy.trust import JudgedDomain, choose_rule, combine_parts, find_novel, find_trusted
 from fgmix.errors import UserError
-from fgmix.records.metrics import Floats, Metric, calibration_error, metrics
+from fgmix.records.evaluations import Metric
+from fgmix.records.metrics import Floats, calibration_error, metrics
 from fgmix.records.model import Estimate, PredictedClass, Terms, TrustLevel, TrustRule, UnseenDomain
 
 LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are reported

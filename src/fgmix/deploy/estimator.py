@@ -44,7 +44,7 @@ from fgmix.deploy.hold_out import HeldOut, hold_out, select_weights
 from fgmix.deploy.network import check_alone
 from fgmix.deploy.steps import scale_steps
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.records.metrics import NAMES
+from fgmix.records.evaluations import METRIC_NAMES
 from fgmix.records.model import Estimate
 from fgmix.records.options import check_value
 from fgmix.records.schema import RunSpec
@@ -92,7 +92,7 @@ class UnseenDomains:
         else:
             expected = f"95 % prediction interval for one more domain: {self.interval[0]:.1%} to {self.interval[1]:.1%}"
         worst = worst_domain(self.estimate.metrics, self.estimate.metric)
-        name = NAMES[self.estimate.metric]
+        name = METRIC_NAMES[self.estimate.metric]
         return "\n".join([head, *rows, f"mean {name} {self.mean:.1%}, worst {worst}; {expected}"])
 
 

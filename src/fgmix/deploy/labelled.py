@@ -11,10 +11,10 @@ from msgspec import structs
 from fgmix.data import ArrayInputs, Domain, DomainDataset, load
 from fgmix.data.augment import ImageInputs
 from fgmix.data.dataset import Indices
-from fgmix.data.registry import as_path
 from fgmix.data.tables import is_table, load_table
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError
+from fgmix.records.files import as_path
 from fgmix.training.prepare import choose_load_options
 
 UNKNOWN = -1  # label of a class that a model does not have

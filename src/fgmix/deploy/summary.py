@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from fgmix.records.metrics import NAMES
+from fgmix.records.evaluations import METRIC_NAMES
 from fgmix.records.model import Estimate, ModelInfo
 from fgmix.results.other_metrics import percent, worst_domain
 
@@ -26,7 +26,7 @@ def _expect(estimate: Estimate) -> str:
     interval = f"{len(estimate.domains)} such domains are too few for an interval"
     if estimate.interval and estimate.is_informative:
         interval = f"95 % interval {percent(estimate.interval[0])} to {percent(estimate.interval[1])}"
-    return f"Expected {NAMES[estimate.metric]} on a new domain: {percent(estimate.value)} ({interval})"
+    return f"Expected {METRIC_NAMES[estimate.metric]} on a new domain: {percent(estimate.value)} ({interval})"
 
 
 def _describe_range(estimate: Estimate) -> str:
@@ -62,7 +62,7 @@ def describe_adaptation(info: ModelInfo) -> str:
     about = info.adaptation
     if about is None:
         return "Predictions are of this batch; what the adaptation changes was not measured for this model."
-    metric, plain = NAMES[about.estimate.metric], info.estimate.value if info.estimate else None
+    metric, plain = METRIC_NAMES[about.estimate.metric], info.estimate.value if info.estimate else None
     known = f"Expected {metric}: {percent(about.estimate.value)}, without adaptation {percent(plain)}"
     least = f"from {about.least} samples on" if about.least else "at no size of a batch"
     return f"Predictions are of this batch, whose samples should be of one new domain. {known}; it helps {least}."

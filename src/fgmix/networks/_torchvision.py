@@ -18,18 +18,15 @@ _declared: list[torch.library.Library] = []  # keeps each Library alive: its ope
 
 def ensure_torchvision() -> None:
     """Import torchvision."""
-    declare_missing_operators()
+    _declare_missing_operators()
     import torchvision  # noqa: F401
 
 
-def declare_missing_operators() -> bool:
-    """Declare two operators if torchvision's compiled part does not load, and return whether they are declared.
-
-    Call it before importing torchvision.
-    """
+def _declare_missing_operators() -> None:
+    """Declare two operators if torchvision's compiled part does not load."""
     spec = find_spec("torchvision")
     if spec is None or spec.origin is None:
-        return False  # the import raises the error
+        return  # the import raises the error
     if "torchvision" not in sys.modules and not hasattr(torch.ops.torchvision, "nms"):
         try:
             torch.ops.load_library(Path(spec.origin).with_name("_C.so"))
@@ -38,4 +35,3 @@ def declare_missing_operators() -> bool:
             for operator in ("nms", "qnms"):
                 library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
             _declared.append(library)
-    return bool(_declared)

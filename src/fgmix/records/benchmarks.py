@@ -44,6 +44,15 @@ class Benchmark:
         """Number of images of the first edition; None if it is not published."""
         return self.total or sum(next(iter(self.editions.values())).values()) or None
 
+    @property
+    def summary(self) -> str:
+        """One line for `fgmix list datasets`."""
+        counted = f"{self.n_images:,} images" if self.n_images else f"a subset of {self.whole}"
+        return (
+            f"{counted}, {self.n_classes} classes, domains {', '.join(self.domains)}; "
+            f"needs a data root with {self.folder}/"
+        )
+
 
 with open(Path(__file__).with_suffix(".toml"), "rb") as _file:
     _ALL = msgspec.convert(tomllib.load(_file)["benchmark"], list[Benchmark])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
+if TYPE_CHECKING:  # `fgmix --help` reads the declarations here, and numpy would take a third of its time
+    import numpy as np
+    import numpy.typing as npt
+
 ColumnKind = Literal["number", "category"]
-Values = npt.NDArray[Any]  # of a column: floats with NaN for missing ones, or texts with "" for missing ones
+# Of a column: floats with NaN for missing ones, or texts with "" for missing ones.
+Values: TypeAlias = "npt.NDArray[Any]"
 
 
 class Column(Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,6 +26,7 @@ class Column(Struct, frozen=True, forbid_unknown_fields=True):
         marks_missing: of numbers: whether a second feature tells missing values (1) from others (0).
 
     Example:
+        >>> import numpy as np
         >>> Column("sex", "category", ("f", "m")).encode(np.array(["m", "x"]))
         array([[0., 1.],
                [0., 0.]])
@@ -42,6 +46,8 @@ class Column(Struct, frozen=True, forbid_unknown_fields=True):
 
     def encode(self, values: Values) -> npt.NDArray[np.float64]:
         """Encode n values as features (n, f): an unknown category is none of the known, a missing number NaN."""
+        import numpy as np
+
         if self.kind == "category":
             return np.stack([values == category for category in self.categories], axis=1).astype(np.float64)
         numbers = values.astype(np.float64)[:, None]
@@ -50,4 +56,6 @@ class Column(Struct, frozen=True, forbid_unknown_fields=True):
 
 def encode_columns(columns: Sequence[Column], values: Mapping[str, Values]) -> npt.NDArray[np.float64]:
     """Encode the values of columns, by name, as features (n, f)."""
+    import numpy as np
+
     return np.hstack([column.encode(values[column.name]) for column in columns])

@@ -17,14 +17,44 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, overload
 from msgspec import Meta, Struct
 
 from fgmix.errors import bad_value
-from fgmix.records.metrics import Metric, Rates
 
 LAST_STEP = 1_000_000_000  # the highest that a record may contain
 Model = Literal["raw", "swa", "swad"]
 MODELS: tuple[Model, ...] = get_args(Model)
+Metric = Literal["accuracy", "balanced_accuracy", "macro_f1"]
+METRIC_NAMES: dict[Metric, str] = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "macro_f1": "macro F1",
+}
 Share = Annotated[float, Meta(ge=0, le=1)]
 Shares = dict[str, dict[str, Share]]  # domain → split ("train", "holdout") → share of correct predictions
 Scores = dict[str, dict[str, float]]  # domain → split → value
+
+
+class Rates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Metrics that follow from numbers of samples by class, as `rates` computes them."""
+
+    samples: int  # how many there are
+    majority: float  # the most frequent class's share of them: the accuracy of always predicting it
+    accuracy: float  # share of correct predictions
+    balanced_accuracy: float  # mean recall over the classes that occur
+    macro_f1: float  # mean F1 score over the classes that occur or are predicted
+    recall: tuple[float | None, ...]  # of each class; None where it does not occur
+
+    def value(self, metric: Metric) -> float:
+        """Return the metric of that name."""
+        value: float = getattr(self, metric)
+        return value
+
+
+class Metrics(Rates, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Metrics of a classifier on a domain, as `metrics` computes them."""
+
+    auroc: float | None  # one class against the rest, mean over the classes; None if only one occurs
+    # Samples by class (row) and prediction (column); empty for more than `most_classes` classes.
+    confusion: tuple[tuple[int, ...], ...]
+    calibration_error: float | None = None  # expected; None in older records, which do not store it
 
 
 class Evaluation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

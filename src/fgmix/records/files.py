@@ -96,6 +96,25 @@ def check_path(name: str, value: str | os.PathLike[str]) -> Path:
     raise bad_value(name, "a path", value)
 
 
+def as_path(text: str) -> Path:
+    """Convert a text to a path, with ~ expanded to the home folder."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # ~name of an unknown user: an ordinary file name
+        return Path(text)
+
+
+def cache_dir() -> Path:
+    """Return the folder for decoded images and generated datasets: $FGMIX_CACHE, else ~/.cache/fgmix."""
+    given = os.environ.get("FGMIX_CACHE")
+    if given:
+        return as_path(given)
+    try:
+        return Path.home() / ".cache" / "fgmix"
+    except RuntimeError as error:  # for example in a container whose user has no passwd entry
+        raise UserError("Expected a home folder for the cache. Found none. Set FGMIX_CACHE to a folder.") from error
+
+
 def remove_temporaries(folder: Path) -> None:
     """Delete the temporary files of a killed process; call it while holding the folder's lock."""
     for path in folder.glob(".*.tmp*"):

@@ -17,19 +17,14 @@ laptop can rebuild every table.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 from msgspec.structs import asdict
 
-Metric = Literal["accuracy", "balanced_accuracy", "macro_f1"]
-NAMES: dict[Metric, str] = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "macro_f1": "macro F1",
-}
+from fgmix.records.evaluations import Metrics, Rates
+
 MOST_CLASSES = 32  # of a confusion matrix: with more, records are large and figures unreadable
 BINS = 15  # of the calibration error
 UNBALANCED = 3  # size of the largest class over the smallest, from which on accuracy is misleading
@@ -37,31 +32,6 @@ UNBALANCED = 3  # size of the largest class over the smallest, from which on acc
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-
-
-class Rates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Metrics that follow from numbers of samples by class, as `rates` computes them."""
-
-    samples: int  # how many there are
-    majority: float  # the most frequent class's share of them: the accuracy of always predicting it
-    accuracy: float  # share of correct predictions
-    balanced_accuracy: float  # mean recall over the classes that occur
-    macro_f1: float  # mean F1 score over the classes that occur or are predicted
-    recall: tuple[float | None, ...]  # of each class; None where it does not occur
-
-    def value(self, metric: Metric) -> float:
-        """Return the metric of that name."""
-        value: float = getattr(self, metric)
-        return value
-
-
-class Metrics(Rates, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Metrics of a classifier on a domain, as `metrics` computes them."""
-
-    auroc: float | None  # one class against the rest, mean over the classes; None if only one occurs
-    # Samples by class (row) and prediction (column); empty for more than `most_classes` classes.
-    confusion: tuple[tuple[int, ...], ...]
-    calibration_error: float | None = None  # expected; None in older records, which do not store it
 
 
 def rates(labelled: Array, predicted: Array, hits: Array) -> Rates:

@@ -13,9 +13,8 @@ from msgspec import Meta, Struct
 from fgmix.errors import UserError
 from fgmix.records.columns import Column
 from fgmix.records.digests import Damaged
-from fgmix.records.evaluations import Model
+from fgmix.records.evaluations import METRIC_NAMES, Metric, Metrics, Model
 from fgmix.records.files import may_exist, read_json, write_json
-from fgmix.records.metrics import NAMES, Metric, Metrics
 from fgmix.records.options import About, check_options
 from fgmix.records.protocols import Kind
 from fgmix.records.schema import Count, Positive, ResolvedSpec, to_plain
@@ -296,7 +295,7 @@ class Composition(Struct, frozen=True, forbid_unknown_fields=True):
 
     def describe(self) -> list[str]:
         """Describe composition and selection, in sentences."""
-        metric, n, several = NAMES[self.metric], len(self.runs), len(self.methods)
+        metric, n, several = METRIC_NAMES[self.metric], len(self.runs), len(self.methods)
         made = {
             "uniform": f"Uniform soup: the mean of the weights of {n} runs.",
             "greedy": f"Greedy soup: the mean of the weights of {n} of {n + len(self.left_out)} runs.",

@@ -53,6 +53,11 @@ def list_files() -> tuple[str, ...]:
     return tuple(map(str, _FILES.values()))
 
 
+def has_plug_ins(group: str) -> bool:
+    """Say whether there may be plug-ins of a group: an installed package that declares one, or an imported file."""
+    return bool(_FILES) or bool(entry_points(group=group))
+
+
 def load_group(group: str, register: Callable[[str, Any], object]) -> dict[str, str]:
     """Register what the entry points of a group load, with a warning for each that fails; return these by name."""
     failures = {}

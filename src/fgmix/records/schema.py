@@ -22,8 +22,7 @@ from msgspec import Meta, Struct, StructMeta, field
 from msgspec.structs import force_setattr
 
 from fgmix.errors import UserError, bad_value
-from fgmix.records.evaluations import Evaluation, Evaluations, Model, Shares
-from fgmix.records.metrics import Metric, Metrics
+from fgmix.records.evaluations import Evaluation, Evaluations, Metric, Metrics, Model, Shares
 from fgmix.records.options import About, Option, check_names, check_options, options_of
 from fgmix.records.pretraining import name_pretraining
 from fgmix.records.recipe import RECIPE

@@ -9,7 +9,8 @@ from statistics import fmean
 
 import numpy as np
 
-from fgmix.records.metrics import NAMES, Metric, Metrics, is_unbalanced, pooled_confusion
+from fgmix.records.evaluations import METRIC_NAMES, Metric, Metrics
+from fgmix.records.metrics import is_unbalanced, pooled_confusion
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
 from fgmix.results.rounding import DASH, accuracy_text
@@ -53,7 +54,7 @@ def metrics_tables(selection: Selection) -> list[Table]:
             "Means over test domains and trials, in percent, on the part of the test domain that is reported. "
             "Majority class: share of the most frequent class, which is the accuracy of always predicting it. AUROC: "
             "one class against the rest, mean over classes. Lowest recall: of the class that is found least. Worst "
-            f"domain: that of the lowest {NAMES[metric]}."
+            f"domain: that of the lowest {METRIC_NAMES[metric]}."
         )
         if any(m.calibration_error is not None for of in rows.values() for each in of.values() for m in each):
             caption += " Calibration error: expected difference between confidence and accuracy."
@@ -190,9 +191,8 @@ def summarize_run(record: RunRecord) -> tuple[list[str], str, str]:
     for model in record.models:
         place, validation = record.best(model)
         best = record.evaluations[place]
-        lines.append(
-            f"{model}, step {best.step:,} (selected by validation {NAMES[record.spec.metric]}, {percent(validation)})"
-        )
+        metric = METRIC_NAMES[record.spec.metric]
+        lines.append(f"{model}, step {best.step:,} (selected by validation {metric}, {percent(validation)})")
         parts = best.accuracy[model]
         lines += [f"  {name} (test): {percent(parts[name]['train'])}" for name in parts if name not in record.sources]
         lines += [f"  {name} (source): {percent(parts[name]['holdout'])}" for name in record.sources if name in parts]

@@ -29,8 +29,7 @@ from types import MappingProxyType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 from fgmix.errors import UserError, unknown
-from fgmix.records.evaluations import Model
-from fgmix.records.metrics import NAMES
+from fgmix.records.evaluations import METRIC_NAMES, Model
 from fgmix.records.rows import Labels, Row, collect_labels, label_row, record_row
 from fgmix.records.schema import ResolvedSpec, RunRecord, options
 from fgmix.results.runs import Runs, as_runs
@@ -208,7 +207,7 @@ def select(
         wanted = test_domains.get(dataset, held_out[dataset])
         domains[dataset] = tuple(name for name in every[dataset] if name in wanted)
         cells |= _select_dataset(dataset, every[dataset], domains[dataset], its_records, rule)
-    metrics = [name for metric, name in NAMES.items() if any(record.spec.metric == metric for record in records)]
+    metrics = [name for metric, name in METRIC_NAMES.items() if any(record.spec.metric == metric for record in records)]
     return Selection(rule, cells, domains, collect_labels(records), " or ".join(metrics) or "accuracy", every)
 
 

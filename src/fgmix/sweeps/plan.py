@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from fgmix.data import cache_dir
 from fgmix.errors import UserError
 from fgmix.progress import format_duration
+from fgmix.records.files import cache_dir
 from fgmix.records.rows import spec_row
 from fgmix.sweeps.design import PlannedRun, Sweep
 from fgmix.training.calibrate import ActivationCost, Calibration, RunCost, calibrate, count_checkpoint_bytes, estimate

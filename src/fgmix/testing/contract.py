@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from fgmix.algorithms import Algorithm, get
-from fgmix.algorithms._base import FAMILIES
 from fgmix.errors import UserError
+from fgmix.records.declarations import FAMILIES
 from fgmix.records.protocols import DEFAULTS
 from fgmix.testing.toys import CLASSES, run_steps, toy_algorithm, toy_batches
 

@@ -30,9 +30,9 @@ from fgmix.data.loading import deliver
 from fgmix.errors import bad_value
 from fgmix.functional.batches import replace_inputs
 from fgmix.progress import Progress
-from fgmix.records.evaluations import Evaluation, Model, make_evaluation
+from fgmix.records.evaluations import Evaluation, Metrics, Model, make_evaluation
 from fgmix.records.files import check_path
-from fgmix.records.metrics import Metrics, metrics, name_part
+from fgmix.records.metrics import metrics, name_part
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, Unseen, keeps, selected_weights
 from fgmix.records.store import RunFolder, describe_older, is_other_code, read_record, write_record

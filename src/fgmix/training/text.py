@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from fgmix.data.image_cache import cache_dir
 from fgmix.errors import UserError, unknown
 from fgmix.networks.clip import TextTower, build_text_tower
 from fgmix.networks.text import TEMPLATES, clean_name, embed_classes
 from fgmix.records.digests import Damaged, digest_of
-from fgmix.records.files import read_bytes, write_bytes
+from fgmix.records.files import cache_dir, read_bytes, write_bytes
 from fgmix.records.schema import ResolvedSpec
 from fgmix.seeding import seed_torch
 from fgmix.training.state import pack, read_weights
