@@ -17,8 +17,8 @@ ALLOCATION = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate me
     ("error", "said"),
     [
         (UserError("Expected this. Found that."), "Expected this. Found that."),
-        (PermissionError(errno.EACCES, "Permission denied", "/root/x"), "Expected to use the file /root/x. It failed"),
-        (OSError("odd"), "Expected to use the file. It failed (odd)."),
+        (PermissionError(errno.EACCES, "Permission denied", "/root/x"), "Cannot use /root/x: "),
+        (OSError("odd"), "Cannot use a file: odd."),
         (MemoryError(), "Expected enough memory. Found too little (MemoryError)."),
         (ALLOCATION, "Lower the batch size or the image size."),
         (RuntimeError("CUDA error: out of memory"), "Lower the batch size or the image size."),

@@ -117,9 +117,7 @@ def to_user_error(error: BaseException) -> UserError | None:
         )
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else ""
-        return UserError(
-            f"Expected to use the file{where}. It failed ({reason_of(error)}). Check the path and its permissions."
-        )
+        return UserError(f"Cannot use{where or ' a file'}: {reason_of(error)}. Check the path and its permissions.")
     return None
 
 

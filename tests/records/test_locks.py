@@ -78,7 +78,7 @@ def test_one_process_at_a_time_writes_a_new_file(tmp_path: Path) -> None:
             pass
         out.touch()
     assert list(tmp_path.iterdir()) == [out]
-    with pytest.raises(UserError, match="Expected no file"), hold_new_file(out):
+    with pytest.raises(UserError, match="already exists"), hold_new_file(out):
         pass
 
 

@@ -87,7 +87,7 @@ def test_tables_statistics_and_runs_are_on_the_page() -> None:
 def test_another_baseline_is_named_in_every_sentence() -> None:
     choices = Choices(baseline="fgmix", margin=9)
     text = Seen(render_page(Frame("Title"), Runs(folders.records()), choices)).text
-    assert "points against FGMix" in text
+    assert "points relative to FGMix" in text
     assert "Differences from FGMix" in text
     assert "equivalent within ±9" in text
     assert "--kind differences --selection training_domain --baseline fgmix" in text

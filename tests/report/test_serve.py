@@ -97,7 +97,7 @@ def test_a_record_that_cannot_be_read_is_said_not_hidden(tmp_path: Path) -> None
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     folder = folders.write(tmp_path / "runs", [], waiting=1)
-    with served(folder) as port, pytest.raises(UserError, match=f"Found port {port} in use"):
+    with served(folder) as port, pytest.raises(UserError, match=f"Cannot listen on port {port}"):
         make_server(Followed(folder), port)
 
 

@@ -41,7 +41,7 @@ INTERRUPTED = 130  # exit code of Ctrl-C, as in shells
 
 app = typer.Typer(
     name="fgmix",
-    help="Domain generalization: train on several domains, predict on domains not seen in training.",
+    help="Train classifiers on several domains for use on domains not seen in training (domain generalization).",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

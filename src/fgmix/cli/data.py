@@ -57,7 +57,7 @@ def prepare(
         str, typer.Option(help="grey values to show of deep images: LOW:HIGH, or dicom", hidden=True)
     ] = "",
     cache: Annotated[Path | None, typer.Option(help="cache folder; by default $FGMIX_CACHE or ~/.cache/fgmix")] = None,
-    skip_unreadable: Annotated[bool, typer.Option("--skip-unreadable", help="leave undecodable images out")] = False,
+    skip_unreadable: Annotated[bool, typer.Option("--skip-unreadable", help="skip unreadable images")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Decode all images into the cache.

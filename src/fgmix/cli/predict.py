@@ -29,7 +29,7 @@ def predict(
         Path | None, typer.Option(metavar="FILE", help="file to write (.csv or .jsonl); by default printed")
     ] = None,
     format: Annotated[
-        str | None, typer.Option(help="csv, or jsonl (a JSON object per line); by default as --out ends, else csv")
+        str | None, typer.Option(help="csv or jsonl [default: from the extension of --out, else csv]")
     ] = None,
     probabilities: Annotated[bool, typer.Option(help="also the probability of every class")] = False,
     sensitivity: Annotated[

@@ -139,7 +139,7 @@ def make_folder(path: Path, option: str = "--out") -> Path:
 def new_file(path: Path, option: str = "--out") -> Path:
     """Check that a new file can be created; `option` is the command-line option for it, for the error."""
     if os.path.lexists(path):
-        raise UserError(f"Expected no file at {path}. Found one. Choose another {option}, or delete it.")
+        raise UserError(f"{path} already exists. Delete it or choose another {option}.")
     if not os.path.isdir(path.parent):
         raise UserError(f"Expected a folder at {path.parent}. Found none. Make it first.")
     if not os.access(path.parent, os.W_OK):

@@ -376,7 +376,7 @@ def write_info(folder: Path, info: ModelInfo) -> None:
 def read_info(folder: Path) -> ModelInfo:
     """Read the `model.json` of a model's folder, checked against the schema."""
     if not may_exist(folder / INFO):
-        raise UserError(f"Expected a model's folder at {folder}. It holds no {INFO}. Make one with `fgmix fit`.")
+        raise UserError(f"{folder} is not a model: {INFO} is missing. `fgmix fit` creates one.")
     try:
         content = read_json(folder / INFO)
         if content.get("schema") != SCHEMA:

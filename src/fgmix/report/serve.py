@@ -157,15 +157,13 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
     try:
         return ThreadingHTTPServer((HOST, port), Handler)
     except OSError as error:
-        raise UserError(
-            f"Expected a free port at {HOST}. Found port {port} in use ({error.strerror}). Choose another --port."
-        ) from error
+        raise UserError(f"Cannot listen on port {port} of {HOST}: {error.strerror}. Try --port 0.") from error
 
 
 def serve_folders(folders: Sequence[Path], choices: Choices, port: int, title: str, only: Mapping[str, Any]) -> None:
     """Serve the report of one folder until interrupted, and print its address."""
     if len(folders) != 1:
-        raise UserError(f"Expected one folder with --serve. Found {len(folders)}. Name the folder to follow.")
+        raise UserError(f"--serve follows one folder. You named {len(folders)}.")
     if folders[0].is_file():
         raise UserError(f"Expected a folder with --serve. Found the file {folders[0]}. Use --format html.")
     followed = Followed(folders[0], choices, title, only)

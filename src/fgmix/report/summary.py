@@ -67,7 +67,7 @@ def state_result(table: Table, comparisons: Sequence[Comparison]) -> str:
     if not others:
         return f"{sentence}. There is no other method to compare it with."
     second = max(others, key=lambda method: known[method])
-    return f"{sentence}. The best other method is {names[second]}: {_write_difference(compared[second], table.labels)}."
+    return f"{sentence}. Next best: {names[second]}, {_write_difference(compared[second], table.labels)}."
 
 
 def _state_so_far(table: Table) -> str:
@@ -78,7 +78,7 @@ def _state_so_far(table: Table) -> str:
     ]
     having = [(label, numbers) for label, numbers in measured if numbers]
     if not having:
-        return "no run has a result yet."
+        return "no result can be shown yet; see the notes below the table."
     if len(having) > SEVERAL or any(len(numbers) > SEVERAL for _, numbers in having):
         return f"{len(having)} methods have results, none of them for every test domain yet."
     parts = [
@@ -96,7 +96,7 @@ def _write_difference(c: Comparison, labels: Labels) -> str:
         for where, interval in (("for these test domains", c.interval), ("for a new test domain", c.new_interval))
         if interval is not None
     ]
-    text = f"{difference_text(c.difference)} points against {label_row(labels, c.baseline)}"
+    text = f"{difference_text(c.difference)} points relative to {label_row(labels, c.baseline)}"
     if ends:
         text += f" ({COVERAGE} interval {', '.join(ends)})"
     if c.copy_of is not None:
