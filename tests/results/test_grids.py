@@ -9,7 +9,7 @@ import pytest
 from copying import replace
 from fgmix.records.plans import Plan, read_plans, write_plan
 from fgmix.results.grid_tables import grid_tables
-from fgmix.results.grids import Grid, split_grids
+from fgmix.results.grids import Grid, format_value, split_grids
 from fgmix.results.read import read_runs
 from fgmix.results.report import tabulate
 from fgmix.results.runs import Runs
@@ -131,3 +131,12 @@ def test_a_grid_below_the_folder_is_a_grid(tmp_path: Path) -> None:
     assert [record.spec.algorithm for record in found.records] == ["erm"]
     (grid,) = found.grids
     assert len(grid.records) == 16
+
+
+def test_many_names_are_short_and_told_apart() -> None:
+    """Rows of runs with other class names have them in their labels, of 345 classes in DomainNet."""
+    names = tuple(f"class {number}" for number in range(345))
+    assert format_value(names[:2]) == "class 0, class 1"
+    labels = {format_value(names), format_value((*names[:-1], "zebra"))}
+    assert len(labels) == 2
+    assert all(len(label) < 45 for label in labels)

@@ -49,9 +49,10 @@ def test_names_of_classes_are_folders_in_words(spec: RunSpec) -> None:
     assert resolved.mean[0] == 0.48145466
 
 
-def test_names_of_classes_from_a_file(spec: RunSpec, tmp_path: Path) -> None:
+@pytest.mark.parametrize("header", ["", "class,name\n"])
+def test_names_of_classes_from_a_file(spec: RunSpec, tmp_path: Path, header: str) -> None:
     file = tmp_path / "names.csv"
-    file.write_text("dog,puppy\nAlarm_Clock,clock\n")
+    file.write_text(f"{header}dog,puppy\nAlarm_Clock,clock\n")
     dataset = load_dataset(spec, progress=False)
     resolved = resolve(structs.replace(spec, head="text", class_names=str(file)), dataset)
     assert resolved.texts == ("clock", "puppy")
@@ -60,7 +61,14 @@ def test_names_of_classes_from_a_file(spec: RunSpec, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "found"), [("dog,puppy", "Alarm_Clock"), ("dag,puppy", "'dog'"), ("dog", "class,name"), ("\xff", "UTF-8")]
+    ("lines", "found"),
+    [
+        ("dog,puppy", "Alarm_Clock"),
+        ("dag,puppy", "'dog'"),
+        ("dog", "class,name"),
+        ("dog,puppy\ndog,hound\nAlarm_Clock,clock", "two"),
+        ("\xff", "UTF-8"),
+    ],
 )
 def test_bad_file_of_names(spec: RunSpec, tmp_path: Path, lines: str, found: str) -> None:
     (tmp_path / "names.csv").write_bytes(lines.encode("latin-1"))

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fgmix.records.digests import digest_of
 from fgmix.records.plans import Plan
 from fgmix.records.schema import RunRecord
 
@@ -94,7 +95,15 @@ def symbol(setting: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Print the value of a setting."""
+    """Print the value of a setting.
+
+    >>> format_value(("alarm clock", "dog"))
+    'alarm clock, dog'
+    """
     if value is None or isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        text = ", ".join(map(str, value))
+        # hundreds of class names that differ in a few of them: a digest tells them apart
+        return text if len(text) <= 40 else f"{text[:30]}… ({digest_of(text.encode())[:6]})"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -60,10 +60,14 @@ def name_classes(classes: Sequence[str], file: str) -> tuple[str, ...]:
     if not file:
         return tuple(map(clean_name, classes))
     rows = [row for row in csv.reader(_read_text(file).splitlines()) if row]
+    if rows[:1] == [["class", "name"]] and "class" not in classes:
+        rows = rows[1:]  # a header
     wrong = next((row for row in rows if len(row) != 2 or not row[1].strip()), None)
     if wrong:
         raise UserError(f"Expected lines class,name in {file}. Found {','.join(wrong)!r}. Give each class one name.")
     names = {folder.strip(): name.strip() for folder, name in rows}
+    if len(names) < len(rows):
+        raise UserError(f"Expected a line for each class in {file}. Found two for one class. Give each class one name.")
     for folder in names:
         if folder not in classes:
             raise unknown("class", folder, classes)
