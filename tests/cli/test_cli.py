@@ -151,8 +151,8 @@ def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, caps
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fgmix.algorithms.names", interrupted)
-    assert call(monkeypatch, "list", "algorithms") == 130
+    monkeypatch.setattr("fgmix.records.status.read_status", interrupted)
+    assert call(monkeypatch, "status", "sweep") == 130
     assert "Rerun the same command" in capsys.readouterr().err
 
 
@@ -160,8 +160,8 @@ def test_a_reader_that_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> N
     def closed(*_: object, **__: object) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr("fgmix.algorithms.names", closed)
-    assert call(monkeypatch, "list", "algorithms") == 0
+    monkeypatch.setattr("fgmix.records.status.read_status", closed)
+    assert call(monkeypatch, "status", "sweep") == 0
 
 
 def test_a_dry_run_prints_the_resolved_run_and_trains_nothing(

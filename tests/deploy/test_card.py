@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 from sklearn.metrics import multilabel_confusion_matrix
 
 from deploy.made import vectors
 from fgmix import fit
 from fgmix.deploy.card import render_html
+from fgmix.deploy.summary import summarize_model
 
 
 def test_the_card_has_rates_of_every_class_and_is_a_page_too(tmp_path: Path) -> None:
@@ -24,3 +26,14 @@ def test_the_card_has_rates_of_every_class_and_is_a_page_too(tmp_path: Path) -> 
     assert "<blockquote>" in page
     assert page.count("<table>") == card.count("\n| --- |")
     assert "<img src=x>" not in render_html("# <img src=x>", model.info)
+
+
+def test_a_rule_that_held_out_domains_could_not_test_is_not_called_none(tmp_path: Path) -> None:
+    model = fit(vectors(), tmp_path / "model", algorithm="erm", steps=30, progress=False)
+    info = model.info
+    assert info.estimate is not None
+    untested = [structs.replace(each, trusted=0.0, trusted_accuracy=None) for each in info.estimate.domains]
+    estimate = structs.replace(info.estimate, domains=tuple(untested))
+    assert "could not be tested" in summarize_model(structs.replace(info, estimate=estimate))[-1]
+    never = structs.replace(info, estimate=estimate, min_confidence=(None,) * len(info.classes))
+    assert summarize_model(never)[-1].startswith("Trusted: no prediction")

@@ -166,7 +166,7 @@ def test_a_file_that_differs_is_not_handed_over(
 
 def test_nothing_is_overwritten(vectors_model: Model, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_text("mine")
-    with pytest.raises(UserError, match="Found one"):
+    with pytest.raises(UserError, match="already exists"):
         export_model(vectors_model, tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").read_text() == "mine"
     with pytest.raises(UserError, match="Make it first"):

@@ -45,7 +45,7 @@ def test_what_was_changed_cut_or_never_packed_is_refused(tmp_path: Path) -> None
 def test_an_existing_file_stays_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "a.records.xz"
     file.write_text("mine")
-    with pytest.raises(UserError, match="Found one"):
+    with pytest.raises(UserError, match="already exists"):
         pack(RECORDS, file)
     assert file.read_text() == "mine"
     with pytest.raises(UserError, match=r"ends in \.records\.xz"):

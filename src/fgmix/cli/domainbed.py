@@ -26,7 +26,7 @@ OURS = {
     "--skip_model_save": "`--keep none`",
     "--save_model_every_checkpoint": "`--snapshots N`: N evenly spaced ones",
     "--n_hparams": "`--hparams N`",
-    "--n_hparams_from": "not needed: finished samples are not trained again",
+    "--n_hparams_from": "not needed: finished runs are skipped",
     "--n_trials": "`--trials N`",
     "--command_launcher": "`--launcher local`, which uses every GPU, or `ray` or `slurm`",
     "--single_test_envs": "not needed: it is the default; `--pairs` adds pairs of test domains",

@@ -18,7 +18,12 @@ def summarize_model(info: ModelInfo) -> list[str]:
     if estimate is None:
         known = f"{percent(info.in_domain_accuracy)} on held-out samples of its own domains"
         return [f"Accuracy: {known}. The accuracy on a new domain was not measured."]
-    return [_expect(estimate), _describe_range(estimate), _describe_misses(info, estimate), _describe_trust(estimate)]
+    return [
+        _expect(estimate),
+        _describe_range(estimate),
+        _describe_misses(info, estimate),
+        _describe_trust(info, estimate),
+    ]
 
 
 def _expect(estimate: Estimate) -> str:
@@ -47,12 +52,14 @@ def _describe_misses(info: ModelInfo, estimate: Estimate) -> str:
     return f"Missed most: {missed}, recognised in {percent(recalls[missed])} of its samples"
 
 
-def _describe_trust(estimate: Estimate) -> str:
+def _describe_trust(info: ModelInfo, estimate: Estimate) -> str:
     """State the share of trusted predictions, and the accuracy on them, with equal weight for each domain."""
+    if all(least is None for least in info.min_confidence):
+        return "Trusted: no prediction; check all of them by hand"
     trusted = fmean(each.trusted for each in estimate.domains)
     accuracies = [each.trusted_accuracy for each in estimate.domains if each.trusted_accuracy is not None]
     if not accuracies:
-        return "Trusted: no prediction; check all of them by hand"
+        return "Trusted: some predictions, by a rule that could not be tested on held-out domains; check all of them"
     correct = percent(fmean(accuracies))
     return f"Trusted: {percent(trusted)} of the predictions, of which {correct} are correct; check the others"
 
