@@ -155,7 +155,7 @@ def test_a_target_that_all_predictions_reach_is_called_so(folder: Path) -> None:
     for accuracy, easy in ((0.8, False), (0.97, True)):
         levels = (TrustLevel(0.0, 1.0, accuracy), *found.levels[1:])
         known = replace(found, levels=levels, trust=replace(found.trust, target=0.9))
-        card = model_card(replace(info, estimate=known, min_confidence=0.4))
+        card = model_card(replace(info, estimate=known, min_confidence=(0.4,) * len(info.classes)))
         assert ("All held-out predictions together reach it (97.0 %)" in card) == easy
 
 
