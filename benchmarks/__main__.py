@@ -81,7 +81,7 @@ def growth(
 
     Example: python -m benchmarks growth domains
     """
-    from benchmarks.growth import ROWS, measure_growth
+    from benchmarks.growth import ROWS, measure_floor, measure_growth
 
     print(f"CPU milliseconds of a step, one thread; ratios are medians of {rounds} rounds")
     print(f"{'step':12} {'on':36} {'ms':>7}  {'over':9} {'ms':>7} {'ratio':>6} {'quartiles':>13}")
@@ -90,6 +90,10 @@ def growth(
             raise bad_value("rows", f"among {', '.join(ROWS)}", name)
         for growth in measure_growth(ROWS[name], rounds=rounds):
             print(growth.as_line(), flush=True)
+    if "mixing" in (rows or ROWS):
+        for n_classes in (7, 65, 345):
+            products, adam = measure_floor(n_classes)
+            print(f"floor of a step that mixes, C = {n_classes}: products {products:.2f} ms, Adam {adam:.2f} ms")
 
 
 @app.command()
@@ -135,7 +139,7 @@ def data(
     print("host: images per second of CPU time for the part that stays on the CPU where a GPU trains (crop and resize)")
     print(
         f"{'work':9} {'px':>4} {'DomainBed':>10} {'ours':>8} {'faster':>7} {'quartiles':>12} {'host':>8} "
-        f"{'cache paid after':>18}"
+        f"{'break-even':>18}"
     )
     for size in sizes:
         for speed in measure_data(
@@ -149,6 +153,98 @@ def data(
             )
 
 
+@app.command()
+def cache(
+    folder: Annotated[
+        Path | None, typer.Option(help="your own images, domain/class/image, for the second part; by default synthetic")
+    ] = None,
+    rounds: Rounds = 9,
+) -> None:
+    """Measure how long large photos take to be decoded for the cache, and how fast JPEGs are read from it.
+
+    Example: python -m benchmarks cache --folder scans
+    """
+    from benchmarks.images import PHOTOS, measure_filling, measure_jpegs
+
+    print(f"CPU milliseconds of a JPEG photo, medians of {rounds} rounds")
+    print(f"{'photo':>10} {'px':>4} {'whole':>6} {'fgmix':>6} {'faster':>7} {'quartiles':>10} {'grey levels':>12}")
+    for found in measure_filling(rounds=rounds):
+        ours, whole = (1000 * statistics.median(times) / PHOTOS for times in (found.turns.ours, found.turns.theirs))
+        ratio, (low, high) = found.turns.ratio, found.turns.quartiles
+        size = "×".join(map(str, found.size))
+        print(
+            f"{size:>10} {found.image_size:4} {whole:6.1f} {ours:6.1f} {ratio:6.1f}× {low:4.1f}–{high:4.1f}× "
+            f"{found.difference:12.2f}",
+            flush=True,
+        )
+    print(
+        f"training at 224 px from JPEGs: {measure_jpegs(folder, rounds=rounds):.0f} images per CPU second on the host"
+    )
+
+
+@app.command()
+def layout(
+    backbones: Annotated[list[str], typer.Argument(help="see `fgmix list backbones`")],
+    image_sizes: Annotated[str, typer.Option(help="sides of the images")] = "64,224",
+    rounds: Rounds = 5,
+) -> None:
+    """Measure the CPU time of networks in channels-last layout, the default for images, against contiguous.
+
+    Example: python -m benchmarks layout resnet18 tf_efficientnet_lite0
+    """
+    from benchmarks.networks import measure_layouts
+
+    print(f"CPU milliseconds per image, one thread, medians of {rounds} rounds")
+    print(
+        f"{'network':22} {'px':>4} {'work':9} {'contiguous':>10} {'channels-last':>13} {'faster':>7} {'quartiles':>12}"
+    )
+    sizes = [_read_size(text) for text in image_sizes.split(",")]
+    for found in measure_layouts(backbones, sizes, rounds=rounds):
+        last, contiguous = (1000 * statistics.median(t) / found.images for t in (found.turns.ours, found.turns.theirs))
+        low, high = found.turns.quartiles
+        print(
+            f"{found.backbone:22} {found.image_size:4} {found.work:9} {contiguous:10.2f} {last:13.2f} "
+            f"{found.turns.ratio:6.2f}× {low:5.2f}–{high:4.2f}×",
+            flush=True,
+        )
+
+
+@app.command()
+def pieces(
+    backbones: Annotated[list[str], typer.Argument(help="see `fgmix list backbones`")],
+    image_sizes: Annotated[str, typer.Option(help="sides of the images")] = "64,224",
+    rounds: Rounds = 3,
+) -> None:
+    """Measure the CPU time of an evaluation by the number of images that pass through the network at a time.
+
+    Example: python -m benchmarks pieces resnet18 tf_efficientnet_lite0
+    """
+    from benchmarks.networks import PIECES, measure_pieces
+
+    print(f"CPU milliseconds per image, one thread, medians of {rounds} rounds; images at a time:")
+    print(f"{'network':22} {'px':>4} " + " ".join(f"{n:6}" for n in PIECES))
+    sizes = [_read_size(text) for text in image_sizes.split(",")]
+    for backbone, size, seconds in measure_pieces(backbones, sizes, rounds=rounds):
+        print(f"{backbone:22} {size:4} " + " ".join(f"{1000 * seconds[n]:6.2f}" for n in PIECES), flush=True)
+
+
+@app.command()
+def checkpoint(
+    backbone: Annotated[str, typer.Option(help="see `fgmix list backbones`")] = "resnet50", rounds: Rounds = 5
+) -> None:
+    """Measure CPU time and memory of a checkpoint beside plain `torch.save`.
+
+    Example: python -m benchmarks checkpoint
+    """
+    from benchmarks.checkpoint import measure_checkpoint
+
+    cost = measure_checkpoint(backbone, rounds=rounds)
+    ours, plain = (statistics.median(times) for times in (cost.turns.ours, cost.turns.theirs))
+    print(f"a checkpoint of {backbone}, {cost.size:.0f} MB: {ours:.2f} CPU-s, torch.save {plain:.2f} CPU-s")
+    print(f"(medians of {rounds} rounds, from {min(cost.turns.ours):.2f} to {max(cost.turns.ours):.2f})")
+    print(f"memory added while it is written: {cost.added:.0f} MB")
+
+
 @app.command("eval")
 def evaluation(
     folder: Annotated[
@@ -159,6 +255,7 @@ def evaluation(
     backbone: Annotated[
         str | None, typer.Option(help="see `fgmix list backbones`; by default a trivial network")
     ] = None,
+    models: Annotated[int, typer.Option(help="2, or 1 for a run without an average", min=1, max=2)] = 2,
     rounds: Rounds = 9,
 ) -> None:
     """Measure the CPU time of an evaluation of both models in one pass, in a pass for each, and as DomainBed does it.
@@ -168,10 +265,12 @@ def evaluation(
     from benchmarks.evaluation import measure_evaluation
 
     sizes = [_read_size(text) for text in image_sizes.split(",")]
-    print(f"an evaluation of two models in CPU time; ratios are medians of {rounds} rounds")
+    print(f"an evaluation of {models} model(s) in CPU time; ratios are medians of {rounds} rounds")
     print(f"{'px':>4} {'images/s':>9}  {'against':12} {'faster':>7} {'quartiles':>12}")
     for size in sizes:
-        speed = measure_evaluation(folder, image_size=size, images=images, backbone=backbone, rounds=rounds)
+        speed = measure_evaluation(
+            folder, image_size=size, images=images, backbone=backbone, models=models, rounds=rounds
+        )
         for name, turns in speed.against.items():
             low, high = turns.quartiles
             line = f"{size:4} {speed.ours:9.0f}  {name:12} {turns.ratio:6.1f}× {low:5.1f}–{high:5.1f}×"
@@ -227,6 +326,26 @@ def run(
 
 
 @app.command()
+def domainbed(
+    steps: Annotated[int, typer.Option(help="steps of the run", min=30, max=100_000)] = 300,
+    every: Annotated[int, typer.Option(help="steps between evaluations", min=1, max=100_000)] = 10,
+    rounds: Rounds = 3,
+) -> None:
+    """Compare a run of the small CNN with a twin of DomainBed's training script that evaluates as often.
+
+    Example: python -m benchmarks domainbed
+    """
+    from benchmarks.domainbed_run import measure_run
+
+    turns = measure_run(steps=steps, every=every, rounds=rounds)
+    ours, theirs = (statistics.median(times) for times in (turns.ours, turns.theirs))
+    low, high = turns.quartiles
+    print(f"CPU seconds of {steps} steps with an evaluation every {every}, medians of {rounds} rounds, one thread")
+    print(f"DomainBed: {theirs:6.1f}")
+    print(f"fgmix:     {ours:6.1f}, {turns.ratio:.2f}× as fast ({low:.2f}–{high:.2f}×)")
+
+
+@app.command()
 def plan() -> None:
     """Compare the times that `fgmix plan` estimates with those that the runs take.
 
@@ -253,6 +372,22 @@ def launches() -> None:
     for name in ("erm", "coral", "fish", "mldg", "fgmix"):
         found = count_launches(name)
         print(f"{name:10} {found:8} {found - erm:14}")
+
+
+@app.command()
+def memory(
+    folder: Annotated[Path | None, typer.Option(help="images, domain/class/image; `digits` by default")] = None,
+    image_size: Annotated[int, typer.Option(help="side of the images that a network sees", min=1, max=LARGEST)] = 64,
+) -> None:
+    """Measure the peak memory of processes that train ten steps on images.
+
+    Example: python -m benchmarks memory --folder PACS
+    """
+    from benchmarks.memory import measure_memory
+
+    print(f"{'process':18} {'peak, MB':>8}")
+    for what, peak in measure_memory(folder, image_size=image_size):
+        print(f"{what:18} {peak:8.0f}", flush=True)
 
 
 def _read_size(text: str) -> int:

@@ -6,8 +6,10 @@ the work is compared, not its distribution over cores.
     ours          one pass; images from the decoded cache, prepared ahead; sums stay on the device
     two passes    a pass per model over the same cache, batch by batch; sums fetched with every batch
     DomainBed     a pass per model; every file decoded every time, batches of 64; sums fetched with every batch
+    in memory     as DomainBed, but with decoded images in memory: the time of the network
 
-The default network is trivial: a GPU would compute the logits while the CPU prepares images.
+The default network is trivial: a GPU would compute the logits while the CPU prepares images. Another one is in
+channels-last layout on our side, as by default in runs, and contiguous on the other.
 """
 
 from __future__ import annotations
@@ -29,8 +31,7 @@ from benchmarks.data import THEIR_EVALUATION_BATCH, cache_at, cached_domains, ma
 from benchmarks.per_image import ImageFiles, evaluation_transform, read
 from benchmarks.steps import check_rounds
 from benchmarks.turns import Turns, by_turns
-from fgmix.algorithms import Algorithm, create
-from fgmix.algorithms._base import Predict
+from fgmix.algorithms import Algorithm, Predict, create
 from fgmix.data.dataset import Domain
 from fgmix.data.folders import ImageFile, scan_folder
 from fgmix.data.loading import Batch
@@ -70,6 +71,7 @@ def measure_evaluation(
     image_size: int = 224,
     images: int = 128,
     backbone: str | None = None,
+    models: int = 2,
     rounds: int = 9,
 ) -> EvaluationSpeed:
     """Measure one evaluation of a raw and an averaged model in each way, alternating; no files are left on disk.
@@ -79,6 +81,7 @@ def measure_evaluation(
         image_size: side of the network's input.
         images: number of images of each domain, evenly spread over its files.
         backbone: network with random weights; None for a trivial one.
+        models: 2, or 1 for the raw one alone.
         rounds: number of rounds.
     """
     check_rounds(rounds)
@@ -89,12 +92,14 @@ def measure_evaluation(
         root = folder or make_photos(Path(temporary) / "photos", images)
         files = spread(scan_folder(root).files, images)
         domains = cached_domains(files, image_size)
-        algorithm = _algorithm(backbone, image_size, len({file.label for file in files}))
+        classes = len({file.label for file in files})
+        ours, theirs = (_algorithm(backbone, image_size, classes, channels_last=last) for last in (True, False))
         ways = {"two passes": in_two_passes(domains), "DomainBed": from_files(files, image_size)}
-        with evaluation_mode(algorithm):
-            models = _models(algorithm)
-            ours = in_one_pass(domains, algorithm.n_classes)
-            against = {name: _measure(ours, theirs, models, rounds) for name, theirs in ways.items()}
+        if backbone:
+            ways["in memory"] = from_memory(domains)
+        with evaluation_mode(ours), evaluation_mode(theirs):
+            one_pass, sides = in_one_pass(domains, ours.n_classes), (_models(ours, models), _models(theirs, models))
+            against = {name: _measure(one_pass, way, sides, rounds) for name, way in ways.items()}
     return EvaluationSpeed(image_size, len(files), against)
 
 
@@ -135,6 +140,16 @@ def from_files(files: Sequence[ImageFile], image_size: int) -> Way:
     return lambda models: {name: [scored(model, batches(d)) for d in datasets] for name, model in models.items()}
 
 
+def from_memory(domains: Sequence[Domain]) -> Way:
+    """A pass for each model over decoded images in memory, in DomainBed's batches."""
+    held = [(domain.inputs.clean(np.arange(len(domain))), torch.from_numpy(domain.y)) for domain in domains]
+
+    def batches(x: Tensor, y: Tensor) -> Iterator[Batch]:
+        return zip(x.split(THEIR_EVALUATION_BATCH), y.split(THEIR_EVALUATION_BATCH))
+
+    return lambda models: {name: [scored(model, batches(x, y)) for x, y in held] for name, model in models.items()}
+
+
 def scored(predict: Predict, batches: Iterable[Batch]) -> tuple[float, float]:
     """Accuracy and mean loss, with the sums fetched after every batch."""
     n, hits, loss = 0, 0, 0.0
@@ -146,9 +161,10 @@ def scored(predict: Predict, batches: Iterable[Batch]) -> tuple[float, float]:
     return hits / n, loss / n
 
 
-def _measure(ours: Way, theirs: Way, models: Mapping[str, Predict], rounds: int) -> Turns:
-    ours(models), theirs(models)  # the first read of a cached image verifies it
-    return by_turns(lambda _: ours(models), lambda _: theirs(models), rounds, time.process_time)
+def _measure(ours: Way, theirs: Way, models: tuple[Mapping[str, Predict], ...], rounds: int) -> Turns:
+    our_models, their_models = models
+    ours(our_models), theirs(their_models)  # the first read of a cached image verifies it
+    return by_turns(lambda _: ours(our_models), lambda _: theirs(their_models), rounds, time.process_time)
 
 
 class Glance(nn.Module):
@@ -158,16 +174,19 @@ class Glance(nn.Module):
         return x[..., ::GLANCE, ::GLANCE].flatten(1)
 
 
-def _algorithm(backbone: str | None, image_size: int, classes: int) -> Algorithm:
+def _algorithm(backbone: str | None, image_size: int, classes: int, *, channels_last: bool = True) -> Algorithm:
     torch.manual_seed(0)
-    featurizer = build_featurizer(backbone, (3, image_size, image_size)) if backbone else Glance()
+    shape = (3, image_size, image_size)
+    featurizer = build_featurizer(backbone, shape, channels_last=channels_last) if backbone else Glance()
     width = featurizer.out_features if backbone else 3 * len(range(0, image_size, GLANCE)) ** 2
     classifier = nn.Linear(width, classes)  # type: ignore[arg-type]  # a featurizer's width is an integer
     return create("erm", featurizer=featurizer, classifier=classifier, n_domains=1)
 
 
-def _models(algorithm: Algorithm) -> dict[str, Predict]:
+def _models(algorithm: Algorithm, count: int = 2) -> dict[str, Predict]:
     """The raw model, and an average with its own copy of the weights."""
+    if count == 1:
+        return {"raw": algorithm.predict}
     average = RunningMean(algorithm, start=1)
     average.update(1)
     return {"raw": algorithm.predict, "swa": bind_weights(algorithm, average.average())}

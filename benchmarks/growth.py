@@ -87,6 +87,7 @@ ROWS = {
             {"n_classes": 345},
             {"n_classes": 345, "sketch": 16},
             {"head": "mlp"},
+            {"head": "mlp", "sketch": 16},
             {"backbone": "small_cnn", "image_size": 28},
         )
         for method in ("fgmix", "fgmix run")
@@ -176,3 +177,25 @@ def domainbed_iga(algorithm: Algorithm) -> Step:
         return risk.item() + penalty.item()  # type: ignore[union-attr]
 
     return step
+
+
+def measure_floor(n_classes: int, *, width: int = 256, samples: int = 61, rounds: int = 20) -> tuple[float, float]:
+    """Time what FGMix cannot avoid in a step that mixes: the products of A_ω's first layer with the gradients of the
+    samples in the tuples, forward and for its own gradient, and Adam on it. In milliseconds, medians."""
+    weight = torch.nn.Parameter(torch.randn(128, n_classes * (width + 1)))
+    gradients, projected = torch.randn(samples, weight.shape[1]), torch.randn(samples, 128)
+    optimizer = Adam([weight], fused=True)
+    weight.grad = torch.zeros_like(weight)
+
+    def multiply() -> None:
+        _ = gradients @ weight.detach().T
+        torch.mm(projected.T, gradients, out=weight.grad)
+
+    times: dict[Callable[[], object], list[float]] = {multiply: [], optimizer.step: []}
+    for _ in range(rounds):
+        for work, measured in times.items():
+            started = time.process_time()
+            work()
+            measured.append(1000 * (time.process_time() - started))
+    products, adam = (statistics.median(measured) for measured in times.values())
+    return products, adam

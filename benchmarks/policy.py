@@ -6,18 +6,17 @@ weights, L_flat over 100 directions, both losses, both Adam updates.
 
 from __future__ import annotations
 
-import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.memory import read_peak
 from fgmix.mixing import draw_tuples
 from fgmix.mixing.fgmix import FGMix
 from tests.reference.literal import LiteralPolicy
@@ -122,24 +121,11 @@ def peak_memory(kind: str, size: Size) -> float:
 def print_peak(kind: str, size: Size) -> None:
     """Run in the process of `peak_memory`."""
     policy_step(kind, Size(8, 2, 2))()
-    before = _peak()
+    before = read_peak()
     step = policy_step(kind, size)
     step()
     step()  # the peak is in the second: the first creates the optimiser's state
-    print(_peak() - before)
-
-
-def _peak() -> float:
-    """Peak resident memory of this process in megabytes.
-
-    From /proc if it exists: `ru_maxrss` starts at the size of the parent process.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
-    unit = 1024**2 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    print(read_peak() - before)
 
 
 def _batch(size: Size) -> tuple[Tensor, Tensor, Tensor]:

@@ -17,7 +17,7 @@ from fgmix.algorithms import Algorithm, Batches, create, get, names
 from fgmix.errors import bad_value
 from fgmix.networks import build_featurizer
 from fgmix.records.files import make_folder, write_json
-from fgmix.records.plans import COST_FILE
+from fgmix.records.status import COST_FILE
 from fgmix.sweeps.presets import ALGORITHMS
 from fgmix.testing.toys import build_toy_head, make_toy_task
 from fgmix.training.averaging import RunningMean

@@ -1,14 +1,19 @@
 """The documentation site: `make docs` builds it strictly; every warning is an error."""
 
+import inspect
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+import msgspec
+from docutils import nodes
 from typer import Context
 from typer.main import get_command
 
-from fgmix import RunSpec, __version__
+from fgmix import __version__
 from fgmix.cli import app as fgmix
 from fgmix.cli.help import ALL
 
@@ -45,14 +50,88 @@ suppress_warnings = ["myst.header"]  # the changelog's headings begin at the sec
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+autodoc_type_aliases = {"npt.ArrayLike": "ArrayLike"}  # else its 120 characters
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 
-def quote_flags(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
-    """Mark flags in the help of a run's options as code: two hyphens would become a dash."""
-    if obj is RunSpec:
-        lines[:] = [re.sub(r"(?<![`\w])(--[\w-]+)(?![^`]*`)", r"``\1``", line) for line in lines]
+INDEX = re.compile(r"(?<=(?<![\w.])[^\W\d_])_([^\W_]{1,4})(?!\w)")  # after a single letter
+SENTENCES = (nodes.paragraph, nodes.strong, nodes.emphasis, nodes.title)
+
+
+def describe_fields(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Replace the arguments of a class of fields by a table with their types, defaults and meanings."""
+    if not (what == "class" and (is_dataclass(obj) or issubclass(obj, msgspec.Struct))):
+        return
+    args = read_arguments(lines)
+    about = read_comments(obj) | args
+    types = {name: kind for base in reversed(obj.__mro__) for name, kind in vars(base).get("__annotations__", {}).items()}
+    with suppress(NameError):  # a type that is imported for checkers only
+        types |= get_type_hints(obj)
+    struct = issubclass(obj, msgspec.Struct)
+    rows = [
+        (f"``{each.name}: {print_type(types[each.name])}{print_default(each)}``", mark_code(about.get(each.name, "")))
+        for each in (msgspec.structs.fields(obj) if struct else fields(obj))
+        if not each.name.startswith("_")
+    ]
+    lines += ["", ".. list-table::", "   :header-rows: 1", "   :widths: 45 55", ""]
+    for row in (("field", "meaning"), *rows):
+        lines += [f"   * - {row[0]}", f"     - {row[1]}"]
+    lines += [""]
+
+
+def read_arguments(lines: list[str]) -> dict[str, str]:
+    """Take the section of arguments, and the list of other fields, out of a docstring."""
+    found: dict[str, str] = {}
+    kept: list[str] = []
+    inside, last = False, ""
+    for line in lines:
+        if item := re.match(r"- `(\w+)`: (.*)", line):
+            found[item[1]] = item[2]
+        elif inside and (item := re.match(r"    (\w+): (.*)", line)):
+            last = item[1]
+            found[last] = item[2]
+        elif inside and line.startswith("        ") and last:
+            found[last] += f" {line.strip()}"
+        else:
+            inside = line == "Args:" or (inside and not line)
+            kept += [] if line in ("Args:", "The other fields:") else [line]
+    lines[:] = kept
+    return found
+
+
+def read_comments(obj: type) -> dict[str, str]:
+    """Read the comments beside the fields of a class and of its bases, or above them."""
+    found: dict[str, str] = {}
+    for base in reversed([each for each in obj.__mro__ if each.__module__.startswith("fgmix")]):
+        above = ""
+        for line in inspect.getsource(base).splitlines():
+            if comment := re.match(r"    # (.*)", line):
+                above = f"{above} {comment[1]}".strip()
+            elif field := re.match(r"    (\w+): [^#]*?(?:  # (.*))?$", line):
+                found[field[1]], above = field[2] or above, ""
+    return found
+
+
+def print_type(kind: Any) -> str:
+    """Print a type, and arrays without the parameters of numpy."""
+    text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+    text = re.sub(r"numpy\.ndarray\[.*?numpy\.dtype\[(?:numpy\.)?([\w.]+)\]\]", r"array of \1", text)
+    text = re.sub(r"(?:[a-z_]+[.])+(?=[A-Za-z])", "", text)
+    return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", text)
+
+
+def print_default(field: Any) -> str:
+    """Print the default of a field; nothing where a value is required."""
+    if field.default not in (msgspec.NODEFAULT, MISSING):
+        return f" = {field.default!r}"
+    factory = field.default_factory
+    return "" if factory in (msgspec.NODEFAULT, MISSING) else f" = {factory()!r}"
+
+
+def mark_code(text: str) -> str:
+    """Mark flags as code, of which Sphinx would make dashes."""
+    return re.sub(r"(?<![`\w])(--[\w-]+)(?![^`]*`)", r"``\1``", text)
 
 
 def write_commands(app: Any) -> None:
@@ -68,6 +147,28 @@ def write_commands(app: Any) -> None:
             page.write_text(text)
 
 
+def add_dark_pictures(app: Any, doctree: nodes.document) -> None:
+    """Show NAME-dark beside each picture NAME that has one, each in its colour scheme."""
+    folder = Path(app.env.doc2path(app.env.docname)).parent
+    for light in list(doctree.findall(nodes.image)):
+        dark = Path(light["uri"]).with_stem(f"{Path(light['uri']).stem}-dark")
+        if (folder / dark).exists():
+            light["classes"].append("only-light")
+            both = light.attributes | {"uri": str(dark), "classes": ["only-dark"]}
+            light.parent.insert(light.parent.index(light) + 1, nodes.image(**both))
+
+
+def set_indices(app: Any, doctree: nodes.document) -> None:
+    """Set indices of single letters, such as A_ω and L_flat, as subscripts in running text."""
+    for text in list(doctree.findall(nodes.Text)):
+        parts = INDEX.split(text)
+        if len(parts) > 1 and isinstance(text.parent, SENTENCES):
+            for i, part in enumerate(parts):
+                node = nodes.subscript(part, part) if i % 2 else nodes.Text(part)
+                text.parent.insert(text.parent.index(text), node)
+            text.parent.remove(text)
+
+
 def list_commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     """List the commands of a group and of the groups in it."""
     for key, each in getattr(command, "commands", {}).items():
@@ -79,4 +180,6 @@ def list_commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 def setup(app: Any) -> None:
     app.connect("builder-inited", write_commands)
-    app.connect("autodoc-process-docstring", quote_flags, priority=900)
+    app.connect("doctree-read", add_dark_pictures, priority=100)  # before Sphinx collects the pictures
+    app.connect("doctree-read", set_indices)
+    app.connect("autodoc-process-docstring", describe_fields, priority=400)  # before napoleon

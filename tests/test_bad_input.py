@@ -30,11 +30,12 @@ from copying import replace
 from fgmix.cli import app
 from fgmix.data import LoadOptions, from_arrays, load
 from fgmix.networks import build_featurizer
-from fgmix.records.digests import digest_of, seal_line, seal_zip
+from fgmix.records.digests import digest_of, seal_line
 from fgmix.records.files import read_json, write_json
 from fgmix.records.model import Terms
 from fgmix.records.schema import to_spec
 from fgmix.training.resolve import resolve
+from fgmix.training.state import write_tensors
 from workbench import Workbench, fgmix, save_npz, words_of
 
 LIMIT = 60  # seconds after which a command counts as hanging
@@ -127,7 +128,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{TRAIN} --hparams {{{{lr": "--set",
         f"{TRAIN} --test_envs 0": "--test-domain",
         f"{TRAIN} --algorithm irm --set irm_lambda=3": "lam",
-        f"{TRAIN} --bf16": "--precision bf16",
+        f"{TRAIN} --bf16": "--bf16",
         "nowhere.toml": "nowhere.toml",
         "{odd}/pipe.npz": "pipe.npz",
         "{odd}/blank.csv": "blank.csv",
@@ -321,7 +322,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{PLAN} --workers 100000000": "`workers`",
         f"{PLAN} --trials 0": "`trials`",
         f"{PLAN} --hparams 10000000000": "`hparams`",
-        f"{PLAN} --with steps=3": "`--steps 3`",
+        f"{PLAN} --with steps=3": "--with",
         f"{PLAN} --grid lr=1,nan": "`lr`",
         f"{PLAN} --grid lr={MANY} --grid weight_decay={MANY}": "1,002,001",
         f"{PLAN} --datasets {{odd}}/pipe.npz": "pipe.npz",
@@ -453,10 +454,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{arrays}": "scans.npz",
     },
     "plot tsne": {
-        "{odd}/nowhere --shift": "nowhere",
-        "{erm} --permutations -2 --shift": "--permutations",
-        "{erm} --samples 1 --shift": "--samples",
         "{odd}/nowhere": "nowhere",
+        "{erm} --samples 1": "--samples",
         "{sweep}": "sweep",
         "{erm}": "erm",
         "{fgmix} --samples 0": "--samples",
@@ -633,14 +632,14 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
     ],
     "plot": [
         (lambda b: package.plot("domain", package.read_runs(b.sweep)), "'domains'"),
-        (lambda b: package.plot("shift", package.read_runs(b.sweep)), "plot_models"),
+        (lambda b: package.plot("tsne", package.read_runs(b.sweep)), "plot_models"),
         (lambda _: package.plot("domains", 3), "`runs`"),  # type: ignore[arg-type]
     ],
     "plot_models": [
         (lambda b: package.plot_models("domains", b.erm), "'domains'"),
-        (lambda _: package.plot_models("shift", []), "finished run"),
-        (lambda _: package.plot_models("shift", "nowhere"), "nowhere"),
-        (lambda _: package.plot_models("shift", 3), "`runs`"),  # type: ignore[arg-type]
+        (lambda _: package.plot_models("tsne", []), "finished run"),
+        (lambda _: package.plot_models("tsne", "nowhere"), "nowhere"),
+        (lambda _: package.plot_models("tsne", 3), "`runs`"),  # type: ignore[arg-type]
     ],
     "read_record": [
         (lambda _: package.read_record(None), "`path`"),  # type: ignore[arg-type]
@@ -757,6 +756,10 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: package.register(""), "`name`"),
         (lambda _: package.register("mine")(int), "'int'"),  # type: ignore[type-var]
         (lambda _: package.register("erm")(package.Algorithm), "'erm'"),
+    ],
+    "load_plugin": [
+        (lambda _: package.load_plugin("no_such.py"), "no_such.py"),
+        (lambda _: package.load_plugin(3), "`plugin`"),  # type: ignore[arg-type]
     ],
     "register_backbone": [
         (lambda _: package.register_backbone(""), "`name`"),
@@ -921,17 +924,16 @@ def _make_models(bench: Workbench, folder: Path) -> None:
 
 
 def _make_runs(bench: Workbench, folder: Path) -> None:
-    pickled = io.BytesIO()
-    torch.save({"weight": Path("code that would run")}, pickled)
     contents = {
         "cut_run": (bench.fgmix / "last.pt").read_bytes()[:200],
         "empty_run": b"",
         "text_run": b"hello",
-        "pickled_run": seal_zip(pickled.getvalue()),  # sealed as ours, with an object that is no tensor
     }
     for name, content in contents.items():
         shutil.copytree(bench.fgmix, folder / name)
         (folder / name / "last.pt").write_bytes(content)
+    shutil.copytree(bench.fgmix, folder / "pickled_run")  # sealed as ours, with an object that is no tensor
+    write_tensors(folder / "pickled_run" / "last.pt", {"weight": Path("code that would run")})
     shutil.copytree(bench.fgmix, folder / "pipe_run", ignore=shutil.ignore_patterns("last.pt"))
     os.mkfifo(folder / "pipe_run" / "last.pt")
 

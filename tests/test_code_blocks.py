@@ -24,7 +24,7 @@ from typer.main import get_command
 from copying import replace
 from fgmix import RunRecord, RunSpec, data, networks, train
 from fgmix.cli import app
-from fgmix.deploy import estimator
+from fgmix.deploy import estimator, recipes
 from fgmix.networks._torchvision import ensure_torchvision
 from fgmix.sweeps import launchers
 from sweeps.toys import Here
@@ -89,6 +89,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(folder)
     for registry in (data.registry, networks.registry):  # what a page registers is forgotten
         monkeypatch.setattr(registry, "_REGISTRY", {**registry._REGISTRY})
+    monkeypatch.setattr(recipes, "_TABLE", {**recipes._TABLE})
     shorter = estimator.scale_steps
     monkeypatch.setattr(estimator, "scale_steps", lambda spec, data: replace(shorter(spec, data), steps=2))
     module = ModuleType("example")  # dataclasses look up theirs

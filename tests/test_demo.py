@@ -18,7 +18,7 @@ def test_the_demo_compares_three_methods_on_four_domains_and_can_be_started_agai
     path = run_demo(tmp_path, fast=True)
     assert path == tmp_path / "report.html"
     page = path.read_text()
-    for figure in ("tsne-photo", "shift-photo", "flatness-photo"):
+    for figure in ("tsne-photo", "flatness-photo"):
         assert f'id="figure-{figure}"' in page
         assert (tmp_path / "figures" / f"{figure}.pdf").exists()
     text = (tmp_path / "report.md").read_text()

@@ -88,3 +88,10 @@ def _cell(value: object) -> str | Fraction:
 def test_gpu_hours_follow_from_the_presets_and_the_published_times() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "studies" / "gpu_hours.py"))
     assert "\n".join(script["table"]()) in (ROOT / "docs" / "guides" / "reproduce.md").read_text()
+
+
+def test_diagrams_are_those_of_their_script() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "pictures" / "diagrams.py"))
+    for name, draw in script["DIAGRAMS"].items():
+        for end, colours in script["SCHEMES"].items():
+            assert (ROOT / "docs" / "pictures" / f"{name}{end}.svg").read_text() == draw(colours)

@@ -10,9 +10,10 @@ import pytest
 
 from copying import replace
 from fgmix.cli import app
-from fgmix.escape import escape_csv, escape_line, escape_markdown
+from fgmix.escape import escape_csv, escape_markdown
 from fgmix.records.files import write_json
 from fgmix.records.schema import RunRecord
+from fgmix.terminal import escape_line
 from report.folders import write
 from results.made import finished
 

@@ -15,8 +15,8 @@ import torch
 from fgmix import Sweep, fit, tabulate
 from fgmix.algorithms._registry import _REGISTRY
 from fgmix.data import from_arrays, load, registry
-from fgmix.records import plugins
-from fgmix.records.plugins import load_file
+from fgmix.records import code
+from fgmix.records.code import load_plugin
 from fgmix.results.read import read_runs
 from fgmix.sweeps.execute import run_sweeps
 from sweeps.toys import Here
@@ -165,9 +165,9 @@ def test_real_data_end_in_a_card_and_a_table(
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     monkeypatch.setattr(registry, "_REGISTRY", {**registry._REGISTRY})
-    monkeypatch.setattr(plugins, "_FILES", {})
+    monkeypatch.setattr(code, "_FILES", {})
     monkeypatch.setattr(sys, "path", [*sys.path])
-    load_file(EXAMPLES / f"{name}.py")
+    load_plugin(EXAMPLES / f"{name}.py")
     monkeypatch.delitem(sys.modules, name)
     data = load(name)
     assert (data.input_shape, len(data.classes), [len(domain) for domain in data.domains]) == (shape, classes, sizes)

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, a line every 30 seconds and one at the end elsewhere."""
+"""Progress on standard error: a bar on a terminal, lines that become rarer and one at the end elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_several_pieces_of_work_share_one_bar(capsys: pytest.CaptureFixture[str]
         with Progress("art", 2, done=1, show=whole) as art:  # one step was done before an interruption
             clock[0] = PLAIN_SECONDS
             art.advance(note="loss 1")
-            art.say("evaluating")  # too soon for a line of its own
+            art.advance(0, "evaluating")  # too soon for a line of its own
         with Progress("photo", 2, show=whole) as photo:
             photo.advance(2)
     assert whole.done == 4
@@ -38,9 +38,17 @@ def test_several_pieces_of_work_share_one_bar(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(("show", "count"), [(True, 1), (False, 0)])
 def test_a_short_piece_of_work_is_one_line(capsys: pytest.CaptureFixture[str], show: bool, count: int) -> None:
     with Progress("art", 1, show=show) as bar:
-        bar.say("evaluating")
+        bar.advance(0, "evaluating")
         bar.advance()
     assert len(lines(capsys)) == count
+
+
+def test_lines_come_after_a_second_and_every_thirty(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+    with Progress("fit", 100, "steps") as bar:
+        for second in range(1, 100):
+            clock[0] = second
+            bar.advance()
+        assert [line.split("/")[0] for line in lines(capsys)] == [f"fit: {n}" for n in (1, 31, 61, 91)]
 
 
 def test_an_error_is_not_followed_by_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +68,7 @@ def test_what_was_done_before_does_not_count_as_speed(capsys: pytest.CaptureFixt
 def test_work_in_progress_counts_for_the_time_left(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     with Progress("sweep", 12, "runs") as bar:
         bar.ahead, clock[0] = 1.5, 45.0
-        bar.say("erm photo step 3/4, coral photo step 3/4")
+        bar.advance(0, "erm photo step 3/4, coral photo step 3/4")
         assert lines(capsys) == ["sweep: 0/12 runs · 5 min left · erm photo step 3/4, coral photo step 3/4"]
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/replication.md come from records in the repository, and its verdicts from their intervals."""
+"""The tables of the replication come from records in the repository, and its verdicts from their intervals."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import unpack
 from fgmix.results.differences import mark_rows
 from fgmix.results.formats import markdown
-from fgmix.results.intervals import MeanDifference
-from fgmix.results.power import detectable_difference
+from fgmix.results.intervals import MeanDifference, detectable_difference
 from fgmix.results.selection import select
 from fgmix.results.statistics import accuracies_by_row, compare, group_domains, paired_differences
 from fgmix.results.tables import dataset_table
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "replication.md").read_text()
+SHORT = (ROOT / "docs" / "replication.md").read_text()
+PAGE = "\n".join([SHORT, *(page.read_text() for page in sorted((ROOT / "docs" / "replication").glob("*.md")))])
 RECORDS = ROOT / "docs" / "records"
 ANGLES = ("10°", "30°", "50°", "60°", "70°", "80°")
 DIGITS = {  # method of examples/rotated_digits.py → algorithm and what is not its default
@@ -115,6 +116,25 @@ def test_the_tables_of_lambda_and_alpha() -> None:
     assert [row for row in rows if row not in PAGE] == []
 
 
+def test_the_tables_of_typefaces() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "studies" / "typefaces_study.py"))
+    records = unpack(RECORDS / "typefaces.records.xz")
+    assert len(records) == 7 * 30 * 3
+    rows = [*script["tables"](records), *script["describe_mixing"](records)]
+    assert len(rows) == 2 + 14 + 2 + 3
+    for row in rows:
+        assert row in PAGE
+
+
+def test_gains_on_typefaces_are_counted() -> None:
+    scores = accuracies_by_row(select(unpack(RECORDS / "typefaces.records.xz"), "last_evaluations"), None)
+    above = {}
+    for name in ("selfreg", "sd", "coral"):
+        means = group_domains(paired_differences(scores[Row(name)], scores[Row("erm")]))
+        above[name] = sum(np.mean(each) > 0 for each in means.values())
+    assert above == {"selfreg": 29, "sd": 28, "coral": 28}
+
+
 def test_the_verdicts_on_pacs_follow_their_intervals() -> None:
     script, records = _load_study()
     d = script["claimed_differences"](script["select"](records, script["RULES"][0]))
@@ -139,11 +159,10 @@ def test_the_verdicts_on_pacs_follow_their_intervals() -> None:
 
 
 def test_summaries_have_the_numbers_of_the_records() -> None:
-    """README and the first section of the page: the main differences with their intervals."""
+    """README and the short page: the main differences with their intervals."""
     script, records = _load_study()
     d = script["claimed_differences"](script["select"](records, script["RULES"][0]))
-    short = PAGE.partition("## Protocol")[0]
-    for text in ((ROOT / "README.md").read_text(), short):
+    for text in ((ROOT / "README.md").read_text(), SHORT):
         plain = " ".join(text.replace("−", "-").split())
         for name in (script["STRONGEST"], "FGMix − ERM", "FGMix − A"):
             interval = script["_written"](d[name]).split(" ", 1)[1]

@@ -23,7 +23,8 @@ def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setenv("TERM", "dumb")  # rich then uses no colours
+    monkeypatch.setenv("TERM", "dumb")  # rich then uses no colours, and 80 columns …
+    monkeypatch.delenv("LINES", raising=False)  # … unless both sizes are given
     return screen
 
 
@@ -56,3 +57,21 @@ def test_names_from_outside_are_escaped_and_pipes_have_no_colour(capsys: pytest.
     print_error("c\nd")
     print_phase("loading")  # says nothing in a pipe
     assert capsys.readouterr().err == "note: a\\x1b[2Jb\nfgmix: c\nd\n"
+
+
+def test_a_table_that_is_too_wide_goes_on_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name is cut; every part begins with the first column."""
+    terminal = open_terminal(monkeypatch)
+    names = [f"a long name {c}" for c in range(5)]
+    lines = [["Method", *names], ["---"] * 6, ["ERM", *"12345"]]
+    print_markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    shown = terminal.getvalue()
+    assert all(name in shown for name in names)
+    assert shown.count("Method") == shown.count("ERM") == 2
+    assert max(map(len, shown.splitlines())) <= 80  # of a dumb terminal
+
+
+def test_notes_end_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    print_notes("some words " * 6)
+    assert [line.split()[-1] for line in terminal.getvalue().splitlines()] == ["words", "words"]

@@ -1,4 +1,4 @@
-"""Print the tables of the study of λ₀ and α in docs/replication.md from its records.
+"""Print the tables of the study of λ₀ and α in docs/replication/features.md from its records.
 
 python benchmarks/studies/feature_grid.py docs/records/pacs-features-grid.records.xz
 """
@@ -12,8 +12,7 @@ from statistics import fmean, stdev
 
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import unpack
-from fgmix.results.intervals import MeanDifference
-from fgmix.results.power import detectable_difference
+from fgmix.results.intervals import MeanDifference, detectable_difference
 from fgmix.results.selection import select
 from fgmix.results.statistics import Pair, accuracies_by_row, group_domains, paired_differences
 from fgmix.sweeps.presets import GRID
@@ -41,7 +40,7 @@ def tables(records: Sequence[RunRecord]) -> list[str]:
 def _by_pair(records: Sequence[RunRecord], lam: float, alpha: float) -> dict[Pair, float]:
     """Accuracy in percent where validation selects, by trial and test domain."""
     own = [r for r in records if (r.spec.settings["lam"], r.spec.settings["alpha"]) == (lam, alpha)]
-    (by_pair,) = accuracies_by_row(select(own, "training_domain")).values()
+    (by_pair,) = accuracies_by_row(select(own, "training_domain"), None).values()
     return by_pair
 
 

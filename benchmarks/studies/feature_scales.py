@@ -1,4 +1,4 @@
-"""Compare rules for the scale of features on domains held out: the table of docs/your-data.md.
+"""Compare rules for the scale of features on domains held out: the table of docs/fit/standardise.md.
 
     OMP_NUM_THREADS=1 python benchmarks/studies/feature_scales.py --seeds 5
 

@@ -1,4 +1,4 @@
-"""Print what the figures of the PACS study in docs/replication.md claim, from their arrays.
+"""Print what the figures of the PACS study in docs/replication/pacs.md claim, from their arrays.
 
     python benchmarks/studies/pacs_figures.py docs/records/pacs-figures
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from fgmix.figures.flatness import Flatness, divide_areas
 from fgmix.figures.kinds import load_arrays, split_rows
-from fgmix.figures.scores import Scores, bound_rho
+from fgmix.figures.scatter import Scores, bound_rho
 from fgmix.figures.surface import Surface, is_at_edge, measure_ends
 from fgmix.results.intervals import MeanDifference
 

@@ -1,4 +1,4 @@
-"""Write the manifest of 1,500 random images of PACS that docs/your-data.md measures `fgmix fit --frozen` on.
+"""Write the manifest of 1,500 random images of PACS that docs/fit/training.md measures `fgmix fit --frozen` on.
 
 python benchmarks/studies/pacs_sample.py PACS pacs1500.csv
 """

@@ -1,4 +1,4 @@
-"""Print the tables of the PACS study in docs/replication.md from its records.
+"""Print the tables of the PACS study in docs/replication/pacs.md from its records.
 
     python benchmarks/studies/pacs_study.py docs/records/pacs.records.xz
 
@@ -20,8 +20,7 @@ from fgmix.records.schema import RunRecord
 from fgmix.records.store import unpack
 from fgmix.results.differences import comparison_table
 from fgmix.results.formats import markdown
-from fgmix.results.intervals import Interval, MeanDifference
-from fgmix.results.power import detectable_difference
+from fgmix.results.intervals import Interval, MeanDifference, detectable_difference
 from fgmix.results.rounding import difference_text, p_text
 from fgmix.results.selection import Rule, Selection, select
 from fgmix.results.statistics import Pair, accuracies_by_row, compare, group_domains, paired_differences, wilcoxon
@@ -128,7 +127,7 @@ def judge(name: str, d: Mapping[Pair, float]) -> str:
 
 def _by_key(selection: Selection) -> dict[tuple[str, str], dict[Pair, float]]:
     """Selected accuracies by the key of a row and its model."""
-    return {(row.key, row.model): scores for row, scores in accuracies_by_row(selection).items()}
+    return {(row.key, row.model): scores for row, scores in accuracies_by_row(selection, None).items()}
 
 
 def claimed_differences(selection: Selection) -> dict[str, dict[Pair, float]]:

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from fgmix.figures.plot import plot as plot
     from fgmix.mixing.fgmix import FGMix as FGMix
     from fgmix.networks.registry import register_backbone as register_backbone
+    from fgmix.records.code import load_plugin as load_plugin
     from fgmix.records.schema import RunRecord as RunRecord
     from fgmix.records.schema import RunSpec as RunSpec
     from fgmix.records.status import read_status as read_status
     from fgmix.records.store import read_record as read_record
-    from fgmix.report.write import write_report as write_report
+    from fgmix.report.page import write_report as write_report
     from fgmix.results.read import read_runs as read_runs
     from fgmix.results.report import tabulate as tabulate
     from fgmix.results.selection import select as select
@@ -54,6 +55,7 @@ _HOME = {
     "fit": "fgmix.deploy.fit",
     "load_algorithm": "fgmix.training.open_run",
     "load_model": "fgmix.deploy.model",
+    "load_plugin": "fgmix.records.code",
     "plot": "fgmix.figures.plot",
     "plot_models": "fgmix.figures.compute.plot",
     "read_record": "fgmix.records.store",
@@ -63,7 +65,7 @@ _HOME = {
     "select": "fgmix.results.selection",
     "tabulate": "fgmix.results.report",
     "train": "fgmix.training.loop",
-    "write_report": "fgmix.report.write",
+    "write_report": "fgmix.report.page",
     "algorithms": "",
     "data": "",
     "testing": "",

@@ -9,7 +9,7 @@ from fgmix.errors import MachineError, UserError
 from fgmix.records.files import write_bytes
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import read_record
-from fgmix.report.write import write_report
+from fgmix.report.page import write_report
 from fgmix.results.formats import markdown
 from fgmix.results.read import read_runs
 from fgmix.results.selection import select
@@ -25,10 +25,7 @@ TRY_OUT = "A quick test with too few steps to compare methods; run `fgmix demo` 
 def run_demo(out: Path, *, steps: int | None = None, fast: bool = False) -> Path:
     """Run (or resume) the demo under `out`, print its table, and return the path of the HTML report.
 
-    Args:
-        out: folder for the runs and the report.
-        steps: optimisation steps of each run; the dataset's default if None.
-        fast: so few steps that the whole demo takes a few minutes, to test the installation.
+    `steps` are those of the dataset by default; `fast` takes so few that the whole demo takes a few minutes.
     """
     if fast and steps is not None:
         raise UserError("Expected --fast or --steps. Found both. Drop one.")
@@ -62,18 +59,18 @@ def run_demo(out: Path, *, steps: int | None = None, fast: bool = False) -> Path
 
 
 def draw_figures(records: list[RunRecord], out: Path) -> None:
-    """Draw latent codes, shift and flatness of the runs that hold out `SHOWN`, as `fgmix plot` draws them."""
+    """Draw latent codes and flatness of the runs that hold out `SHOWN`, as `fgmix plot` draws them."""
     from fgmix.figures.compute.plot import plot_models
 
     runs = {r.spec.algorithm: r for r in records if r.spec.test_domains == (SHOWN,)}
     every = [runs[name] for name in ALGORITHMS]
-    for kind, shown in (("tsne", every[-1:]), ("shift", every[-1:]), ("flatness", every)):
+    for kind, shown in (("tsne", every[-1:]), ("flatness", every)):
         plot_models(kind, shown, device="cpu").save(out / f"{kind}-{SHOWN}")
 
 
 def write_table(records: list[RunRecord], command: str, warning: str = "") -> str:
     """Write the report in Markdown: the warning, if any, the table, what was run, and the command."""
-    table = dataset_table(select(records), "digits", algorithms=ALGORITHMS)
+    table = dataset_table(select(records), "digits")
     spec = records[0].spec
     return "\n".join(
         [

@@ -6,6 +6,7 @@ import difflib
 import errno
 import re
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 
 # Errors of a disk, a mount, a network or the machine as a whole, not of a run.
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -165,6 +166,13 @@ def unknown(what: str, value: object, known: Iterable[str]) -> UnknownName:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^\w]|_", "", name).lower()
+
+
+def require_package(module: str, extra: str) -> None:
+    """Raise an error that says how to install a package of an extra, if it is missing on this machine."""
+    found = find_spec(module)
+    if found is None or found.origin is None:  # without an origin it is only a folder of that name
+        raise MachineError(f"Expected the package {module}. It is not installed. Run `pip install 'fgmix[{extra}]'`.")
 
 
 def bad_value(name: str, should: str, value: object, hint: str = "") -> UserError:

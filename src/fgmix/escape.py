@@ -6,7 +6,8 @@ The HTML report escapes by its templates, and its script inserts names as text.
 from __future__ import annotations
 
 import re
-import unicodedata
+
+from fgmix.terminal import escape_line
 
 _FORMULA = re.compile(r"\s*[=+\-@]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?( ± [\d.]+| \[[-+\d., ]+\])?")  # also with ± or interval
@@ -40,22 +41,6 @@ _MARKDOWN_SIGN = re.compile(
     r"|(?<!\w)_|_(?!\w)"  # emphasis begins and ends at the ends of words
     r"|^[#>]|^[-+](?=\s)|^[-=](?=[-=]*$)|(?<=^\d)[.)](?=\s)"  # headings, quotations, lists
 )
-
-
-def escape_line(text: str) -> str:
-    r"""Escape what a terminal would obey, and line breaks: all characters that are not printed.
-
-    >>> print(escape_line("a\x1b[2Jb\nc"))
-    a\x1b[2Jb\nc
-    """
-    if text.isprintable():
-        return text
-    return "".join(c.encode("unicode_escape").decode() if _is_control(c) else c for c in text)
-
-
-def _is_control(character: str) -> bool:
-    """Say whether a character is a control or format character, half of a pair, or a line separator."""
-    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def escape_markdown(text: str) -> str:

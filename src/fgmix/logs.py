@@ -53,17 +53,16 @@ class Log:
 
     def __init__(self, names: Sequence[str], out: Path) -> None:
         self.out = out
-        self.waiting = list(names)
-        self.open: dict[str, Target] = {}
-        self.done: set[tuple[str, int]] = set()  # targets and steps that are logged
+        self.targets: dict[str, Target | None] = dict.fromkeys(names)  # None until the first evaluation
 
     def __enter__(self) -> Log:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name, target in list(self.open.items()):
+        for name, target in [*self.targets.items()]:
             with self._continue_on_error(name):
-                target.close()
+                if target:
+                    target.close()
 
     def __call__(self, spec: ResolvedSpec, evaluation: Evaluation) -> None:
         """Log an evaluation; the first call also logs those from before an interruption."""
@@ -74,25 +73,14 @@ class Log:
         self._write(record.spec, record.evaluations)
 
     def _write(self, spec: ResolvedSpec, evaluations: Sequence[Evaluation]) -> None:
-        while self.waiting:
-            name = self.waiting.pop()
+        for name, known in [*self.targets.items()]:
             with self._continue_on_error(name):
-                self.open[name] = TARGETS[name](self.out, spec)
-                self._add(name, spec, RunFolder(self.out / spec.name).evaluations())
-        for name in list(self.open):
-            with self._continue_on_error(name):
-                self._add(name, spec, evaluations)
-
-    def _add(self, name: str, spec: ResolvedSpec, evaluations: Sequence[Evaluation]) -> None:
-        """Write the points that a target does not have."""
-        target = self.open[name]
-        for evaluation in evaluations:
-            step = evaluation.step
-            if (name, step) not in self.done:
-                points = flatten(spec, evaluation)
-                if missing := {tag: value for tag, value in points.items() if not target.has(tag, step)}:
-                    target.write(step, missing)
-                self.done.add((name, step))
+                target = self.targets[name] = known or TARGETS[name](self.out, spec)
+                earlier = [] if known else RunFolder(self.out / spec.name).evaluations()
+                for evaluation in (*earlier, *evaluations):
+                    if evaluation.step not in target.steps:
+                        target.write(evaluation.step, flatten(spec, evaluation))
+                        target.steps.add(evaluation.step)
 
     @contextmanager
     def _continue_on_error(self, name: str) -> Iterator[None]:
@@ -100,7 +88,7 @@ class Log:
         try:
             yield
         except Exception as error:
-            self.open.pop(name, None)
+            self.targets.pop(name, None)
             reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
             print_notes(f"--log {name} failed ({reason}). The run continues without it.")
 
@@ -122,11 +110,9 @@ def flatten(spec: ResolvedSpec, evaluation: Evaluation) -> dict[str, float]:
 class Target(Protocol):
     """A log of one run, whose library is imported when the log is opened."""
 
-    def __init__(self, out: Path, spec: ResolvedSpec) -> None: ...
+    steps: set[int]  # of the evaluations that are logged, before an interruption too
 
-    def has(self, tag: str, step: int) -> bool:
-        """Whether a point was logged before the run was interrupted."""
-        ...
+    def __init__(self, out: Path, spec: ResolvedSpec) -> None: ...
 
     def write(self, step: int, points: dict[str, float]) -> None:
         """Add the points of an evaluation, by tag."""
@@ -147,11 +133,8 @@ class TensorBoard:
         if folder.exists():
             before.Reload()
         tags = before.Tags()[SCALARS]
-        self.before = {(tag, event.step) for tag in tags for event in before.Scalars(tag)}
+        self.steps = {event.step for tag in tags for event in before.Scalars(tag)}
         self.writer = SummaryWriter(str(folder))
-
-    def has(self, tag: str, step: int) -> bool:
-        return (tag, step) in self.before
 
     def write(self, step: int, points: dict[str, float]) -> None:
         for tag, value in points.items():
@@ -180,10 +163,8 @@ class WandB:
             dir=str(out),
             resume="allow",
         )
-
-    def has(self, tag: str, step: int) -> bool:  # noqa: ARG002
-        """A resumed run starts after its last logged step; an offline run starts at 0 and is logged as a whole."""
-        return bool(step < self.run.starting_step)
+        # A resumed run starts after its last logged step; an offline run starts at 0 and is logged as a whole.
+        self.steps = {*range(self.run.starting_step)}
 
     def write(self, step: int, points: dict[str, float]) -> None:
         self.run.log(points, step=step, commit=True)
@@ -214,9 +195,8 @@ class MLflow:
         earlier = self.client.search_runs([experiment], f"tags.`{TAG}` = '{spec.name}'", max_results=1)
         run = earlier[0] if earlier else self._start(experiment, spec)
         self.id = run.info.run_id
-        self.before = {
-            (key, each.step) for key in run.data.metrics for each in self.client.get_metric_history(self.id, key)
-        }
+        history = (self.client.get_metric_history(self.id, key) for key in run.data.metrics)
+        self.steps = {each.step for metric in history for each in metric}
 
     def _start(self, experiment: str, spec: ResolvedSpec) -> Any:
         from mlflow.entities import Param
@@ -231,9 +211,6 @@ class MLflow:
     def _clean(tag: str) -> str:
         """Replace the characters of a tag that MLflow rejects, such as the % in `-90%`."""
         return re.sub(r"[^\w./: -]", "_", tag)
-
-    def has(self, tag: str, step: int) -> bool:
-        return (self._clean(tag), step) in self.before
 
     def write(self, step: int, points: dict[str, float]) -> None:
         from mlflow.entities import Metric

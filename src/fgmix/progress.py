@@ -12,15 +12,15 @@ from fgmix.errors import UserError
 from fgmix.terminal import print_lines
 
 T = TypeVar("T")
-PLAIN_SECONDS = 30  # between two lines of one piece of work, without a terminal
+PLAIN_SECONDS = 30  # at most between two lines of one piece of work, without a terminal
 SECONDS = {"d": 86400, "h": 3600, "min": 60, "m": 60, "s": 1}
 
 
 class Progress:
     """Counts work towards `total` and shows it on standard error.
 
-    On a terminal it is a bar with the rate and the time left. Elsewhere it is one line at the end, and one every 30
-    seconds before.
+    On a terminal it is a bar with the rate and the time left. Elsewhere it is one line after the first
+    second, one every 30 seconds from then on, and one at the end.
 
     Args:
         description: name of the work.
@@ -47,11 +47,12 @@ class Progress:
         self.note = ""
         self._start_done: float = done
         self._started = self._printed = time.monotonic()
+        self._pause = 1
         self._live = None
         self._whole = show if isinstance(show, Progress) else None
         self._show = show
         if self._whole is not None:
-            self._whole.skip(done)
+            self._whole.begin_part(self)
         elif show and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn
@@ -78,32 +79,31 @@ class Progress:
         return bool(self._show)
 
     def advance(self, n: float = 1, note: str | None = None) -> None:
-        """Count `n` more units done; `note` stays beside the bar until the next one."""
+        """Count `n` more units done; `note` stays beside the bar, or in the next line, until the next one."""
         self.done += n
         if self._whole is not None:
             self._whole.advance(n, None if note is None else f"{self.description}: {note}")
         else:
-            self._update(note)
+            self.refresh(note)
+
+    def refresh(self, note: str | None = None) -> None:
+        """Show the present state, with a new note if one is given."""
+        self.note = self.note if note is None else note
+        if self._live:
+            self._live.update(self._task, completed=self.done + self.ahead, state=self._describe())
+        elif self._show and time.monotonic() - self._printed >= self._pause:
+            self._printed = time.monotonic()
+            self._pause = PLAIN_SECONDS
+            print_lines([f"{self.description}: {self._describe()}"], sys.stderr)
+
+    def begin_part(self, part: Progress) -> None:
+        """Count what a part of this work had done before it began."""
+        self.skip(part.done)
 
     def skip(self, n: float) -> None:
         """Count `n` units that were done before, which are left out of the rate."""
         self.done += n
         self._start_done += n
-
-    def say(self, text: str) -> None:
-        """Show a status message beside the bar, or in the next line."""
-        if self._whole is not None:
-            self._whole.say(f"{self.description}: {text}")
-        else:
-            self._update(text)
-
-    def _update(self, note: str | None) -> None:
-        self.note = self.note if note is None else note
-        if self._live:
-            self._live.update(self._task, completed=self.done + self.ahead, state=self._describe())
-        elif self._show and time.monotonic() - self._printed >= PLAIN_SECONDS:
-            self._printed = time.monotonic()
-            print_lines([f"{self.description}: {self._describe()}"], sys.stderr)
 
     def _describe(self) -> str:
         """Write the count, the rate, the time left and the note."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
-from collections.abc import Iterable
-from typing import TextIO
-
-from fgmix.escape import escape_line
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, TextIO
 
 RED, YELLOW, CYAN = 31, 33, 36  # of ANSI
+_BAR = re.compile(r"(?<!\\)\|")  # between cells, not escaped
 
 
 def print_lines(lines: Iterable[str], file: TextIO | None = None) -> None:
@@ -20,7 +24,7 @@ def print_lines(lines: Iterable[str], file: TextIO | None = None) -> None:
 def print_notes(*notes: str) -> None:
     """Print notes on standard error: what a user may want to know, while the command goes on."""
     for note in notes:
-        print(f"{_paint('note:', YELLOW)} {escape_line(note)}", file=sys.stderr, flush=True)
+        _print_wrapped("note:", YELLOW, note)
 
 
 def print_phase(text: str) -> None:
@@ -31,8 +35,10 @@ def print_phase(text: str) -> None:
 
 def print_error(sentence: str) -> None:
     """Print why a command ends, on standard error; later lines are parts of a list."""
-    first, *rest = map(escape_line, sentence.split("\n"))
-    print("\n".join([f"{_paint('fgmix:', RED)} {first}", *rest]), file=sys.stderr, flush=True)
+    first, *rest = sentence.split("\n")
+    _print_wrapped("fgmix:", RED, first)
+    if rest:
+        print_lines(rest, sys.stderr)
 
 
 def print_markdown(text: str) -> None:
@@ -43,7 +49,66 @@ def print_markdown(text: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    Console().print(Markdown(text))
+    console = Console()
+    for is_table, lines in groupby(text.splitlines(), lambda line: line.startswith("| ")):
+        if is_table:
+            console.print()
+            for block in _split_table([*lines], console.width):
+                console.print(block, "")
+        else:
+            console.print(Markdown("\n".join(lines)))
+
+
+def _split_table(lines: Sequence[str], width: int) -> Iterator[Any]:
+    """Split a Markdown table into tables of rich that fit the width, each with the first column."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    def read(cell: str) -> Text:
+        bold = cell.startswith("**")
+        return Text(re.sub(r"\\(.)", r"\1", cell.strip("*") if bold else cell), "bold" if bold else "")
+
+    head, _, *body = ([read(cell.strip()) for cell in _BAR.split(line)[1:-1]] for line in lines)
+    widths = [max(row[c].cell_len for row in (head, *body)) for c in range(len(head))]
+    blocks: list[list[int]] = []
+    for c in range(1, len(head)):
+        if not blocks or widths[0] + sum(3 + widths[other] for other in [*blocks[-1], c]) > width:
+            blocks.append([])
+        blocks[-1].append(c)
+    for block in blocks:
+        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+        table.add_column(head[0])
+        for c in block:
+            table.add_column(head[c], justify="right")
+        for row in body:
+            table.add_row(*(row[c] for c in (0, *block)))
+        yield table
+
+
+def _print_wrapped(head: str, colour: int, text: str) -> None:
+    """Print a sentence on standard error, whose lines end between words on a terminal."""
+    line = f"{head} {escape_line(text)}"
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    print(line.replace(head, _paint(head, colour), 1), file=sys.stderr, flush=True)
+
+
+def escape_line(text: str) -> str:
+    r"""Escape what a terminal would obey, and line breaks: all characters that are not printed.
+
+    >>> print(escape_line("a\x1b[2Jb\nc"))
+    a\x1b[2Jb\nc
+    """
+    if text.isprintable():
+        return text
+    return "".join(c.encode("unicode_escape").decode() if _is_control(c) else c for c in text)
+
+
+def _is_control(character: str) -> bool:
+    """Say whether a character is a control or format character, half of a pair, or a line separator."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def _paint(text: str, colour: int) -> str:

@@ -19,17 +19,6 @@ def assert_order_of_domains_is_irrelevant(name: str, **settings: Any) -> None:
     torch.testing.assert_close(a.classifier.weight, b.classifier.weight)
 
 
-def assert_is_erm_on_one_domain(name: str, **settings: Any) -> None:
-    batches = toy_batches(1, shape=(6,))
-    algorithm = toy_algorithm(name, n_domains=1, shape=(6,), **settings)
-    erm = toy_algorithm("erm", n_domains=1, shape=(6,))
-    for _ in range(3):
-        algorithm.step(batches)
-        erm.step(batches)
-    torch.testing.assert_close(algorithm.featurizer.state_dict(), erm.featurizer.state_dict())
-    torch.testing.assert_close(algorithm.classifier.state_dict(), erm.classifier.state_dict())
-
-
 def assert_resumes_at(name: str, cut: int, last: int = 6, **settings: Any) -> None:
     """Steps 0 … last, interrupted before step `cut` and resumed from the saved state, or never interrupted."""
     shape = settings.pop("shape", (6,))

@@ -12,7 +12,7 @@ from algorithms.properties import assert_resumes_at
 from algorithms.toys import toy_algorithm
 from fgmix.algorithms import Batches
 from fgmix.algorithms.adrmx import remix_pairs
-from fgmix.functional.contrastive import supervised_contrast
+from fgmix.functional.losses import supervised_contrast
 from reference.twin import Twin, assert_follows
 
 SMALL = {"mlp_width": 8, "mlp_depth": 3}

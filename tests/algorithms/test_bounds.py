@@ -73,7 +73,6 @@ BAD: list[tuple[str, str, object, str]] = [
     ("rsc", "f", 1.5, SHARE),
     ("rsc", "b", float("nan"), "finite"),
     ("sagnet", "w_adv", -1.0, WEIGHT),
-    ("sagnet", "stage", 0, COUNT),
     ("sandmask", "tau", 1.5, SHARE),
     ("sandmask", "kappa", 0.0, POSITIVE),
     ("sd", "lam", -1.0, WEIGHT),
@@ -104,7 +103,6 @@ def test_out_of_bounds_is_refused(method: str, setting: str, value: object, expe
         ("manifold_mixup", "layers", "last"),
         ("metamixup", "look_ahead", "exact"),
         ("mixstyle", "mix", "sideways"),
-        ("sagnet", "level", "codes"),
         ("urm", "activation", "sigmoid"),
     ],
 )

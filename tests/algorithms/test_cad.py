@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from algorithms.properties import assert_is_erm_on_one_domain, assert_order_of_domains_is_irrelevant
+from algorithms.properties import assert_order_of_domains_is_irrelevant
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix.algorithms import Batches
 from reference.twin import Twin, assert_follows
@@ -58,15 +58,10 @@ def test_samples_without_partners_do_not_count(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cad", "condcad"])
-def test_one_domain_is_erm(name: str) -> None:
-    assert_is_erm_on_one_domain(name)
-
-
-@pytest.mark.parametrize("name", ["cad", "condcad"])
 def test_order_of_domains_is_irrelevant(name: str) -> None:
     assert_order_of_domains_is_irrelevant(name)
 
 
 def test_batches_of_one_have_no_bottleneck() -> None:
-    metrics = toy_algorithm("condcad", n_domains=1, shape=(6,)).step(toy_batches(1, b=1, shape=(6,)))
+    metrics = toy_algorithm("condcad", shape=(6,)).step(toy_batches(b=1, shape=(6,)))
     assert metrics["bottleneck"] == 0

@@ -9,8 +9,7 @@ from torch.nn.functional import cosine_similarity
 from fgmix.algorithms import create
 from fgmix.errors import UserError
 from fgmix.networks.clip import build_text_tower
-from fgmix.networks.prompts import PromptHead
-from fgmix.networks.text import embed_classes
+from fgmix.networks.text import PromptHead, embed_classes
 from fgmix.testing.toys import build_toy_head, run_steps, toy_algorithm, toy_batches
 
 NAMES = ("alarm clock", "dog")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from algorithms.properties import assert_is_erm_on_one_domain, assert_order_of_domains_is_irrelevant
+from algorithms.properties import assert_order_of_domains_is_irrelevant
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix.algorithms import Batches
 from fgmix.errors import UserError
@@ -48,10 +48,6 @@ def test_identical_domains_have_no_gap() -> None:
 
 def test_order_of_domains_is_irrelevant() -> None:
     assert_order_of_domains_is_irrelevant("coral")
-
-
-def test_one_domain_is_erm() -> None:
-    assert_is_erm_on_one_domain("coral")
 
 
 def test_batches_of_one_are_refused() -> None:

@@ -16,7 +16,7 @@ from fgmix import algorithms
 from fgmix.algorithms import Batches
 from fgmix.algorithms.ddg import DDG, PIXEL, draw_pairs, dual_step, exchange, half_away, positives
 from fgmix.errors import UserError
-from fgmix.networks.patch_discriminator import discriminator_loss, generator_loss
+from fgmix.networks.generators import discriminator_loss, generator_loss
 
 
 def ddg(**settings: Any) -> DDG:
@@ -145,8 +145,8 @@ def naive_gan_step(twin: DDG, x_a: Tensor, x_b: Tensor, cycle_weight: float, wei
     E_s = copy.deepcopy(twin.featurizer).eval()
     u_a, u_b = twin.range.to_unit(x_a), twin.range.to_unit(x_b)
     f_a, f_b = E_s(x_a).detach(), E_s(x_b).detach()
-    s_a, s_b = gen.encode(u_a), gen.encode(u_b)
-    x_ab, x_ba = gen.decode(s_a, f_b, size), gen.decode(s_b, f_a, size)
+    s_a, s_b = gen.E_v(u_a), gen.E_v(u_b)
+    x_ab, x_ba = gen.Dec(s_a, f_b, size), gen.Dec(s_b, f_a, size)
 
     on_D = judge(twin.D, x_ba.detach(), u_a) + judge(twin.D, x_ab.detach(), u_b)
     optimizer_D = Adam(twin.D.parameters(), lr=1e-4)
@@ -154,14 +154,14 @@ def naive_gan_step(twin: DDG, x_a: Tensor, x_b: Tensor, cycle_weight: float, wei
     optimizer_D.step()
 
     adversarial = generator_loss(twin.D, x_ba) + generator_loss(twin.D, x_ab)
-    reconstruction = l1(gen.decode(s_a, f_a, size), u_a) + l1(gen.decode(s_b, f_b, size), u_b)
+    reconstruction = l1(gen.Dec(s_a, f_a, size), u_a) + l1(gen.Dec(s_b, f_b, size), u_b)
     if weights_learn:
         s_ab, s_ba = gen.E_v(x_ab.detach()), gen.E_v(x_ba.detach())
     else:
         frozen = copy.deepcopy(gen.E_v)
         s_ab, s_ba = frozen(x_ab), frozen(x_ba)
     f_ab, f_ba = (E_s(twin.range.from_unit(swap)).detach() for swap in (x_ab, x_ba))
-    cycle = l1(gen.decode(s_ab, f_ba, size), u_a) + l1(gen.decode(s_ba, f_ab, size), u_b)
+    cycle = l1(gen.Dec(s_ab, f_ba, size), u_a) + l1(gen.Dec(s_ba, f_ab, size), u_b)
 
     loss = adversarial + 0.5 * reconstruction + cycle_weight * cycle
     optimizer = Adam(gen.parameters(), lr=1e-4, betas=(0.0, 0.999), weight_decay=5e-4)
@@ -270,14 +270,14 @@ def test_stage_1_follows_the_naive_twin(swap_label: str) -> None:
 
     def r(i: Tensor) -> Tensor:
         u = twin.range.to_unit(x[i])
-        painted = gen.decode(gen.encode(u), E_s(x[positive[i]]), size)
+        painted = gen.Dec(gen.E_v(u), E_s(x[positive[i]]), size)
         return torch.stack([l1(one, image) for one, image in zip(painted, u)])
 
     def swapped(i: Tensor, j: Tensor) -> Tensor:
         """Variation of i, semantics of j."""
-        s = twin.snapshot_generator.encode(twin.range.to_unit(x[i]))
+        s = twin.snapshot_generator.E_v(twin.range.to_unit(x[i]))
         f = twin.snapshot_E_s(x[j])
-        return twin.range.from_unit(twin.snapshot_generator.decode(s, f, size)).detach()
+        return twin.range.from_unit(twin.snapshot_generator.Dec(s, f, size)).detach()
 
     r_a, r_b = r(a), r(b)
     w = min(max(twin.w.item() + 0.01 * (r_a.mean().item() - 0.5), 0), 1)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms._base import batch_of
+from fgmix.deploy.network import check_alone
+from fgmix.errors import UserError
 from fgmix.networks.clip import build_text_tower
-from fgmix.networks.prompts import ConditionalPromptHead
+from fgmix.networks.text import ConditionalPromptHead
 from fgmix.testing.toys import toy_algorithm, toy_batches
 
 NAMES = ("alarm clock", "dog")
@@ -26,3 +29,11 @@ def test_dpl_has_one_prompt_per_domain() -> None:
     losses = [cross_entropy(head(algorithm.featurizer(x)), y, reduction="sum") for x, y in batches]
     expected = torch.stack(losses).sum() / len(batch_of(batches)[1])
     torch.testing.assert_close(algorithm.step(batches)["loss"], expected.detach())
+
+
+def test_a_prediction_depends_on_its_batch_so_that_no_model_is_made() -> None:
+    algorithm, (x, _) = toy_algorithm("dpl").eval(), toy_batches(b=4)[0]
+    with torch.no_grad():
+        assert not torch.allclose(algorithm.start_test()(x)[:1], algorithm.start_test()(x[:1]))
+    with pytest.raises(UserError, match="alone"):
+        check_alone("dpl")

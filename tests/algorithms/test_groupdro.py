@@ -7,7 +7,6 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from algorithms.properties import (
-    assert_is_erm_on_one_domain,
     assert_order_of_domains_is_irrelevant,
     assert_resumes_at,
 )
@@ -60,10 +59,6 @@ def test_order_of_domains_is_irrelevant() -> None:
 
 def test_weights_survive_an_interruption() -> None:
     assert_resumes_at("groupdro", cut=3, eta=1.0)
-
-
-def test_one_domain_is_erm() -> None:
-    assert_is_erm_on_one_domain("groupdro")
 
 
 def test_batches_of_one_train() -> None:

@@ -188,3 +188,16 @@ def test_autocast_and_dropout(form: str) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         metrics = method.step(toy_batches(b=2))
     assert all(torch.isfinite(value) for value in metrics.values())
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_virtual_step_moves_a_transformer(frozen: bool) -> None:
+    """Its attention is differentiated twice, also where only the featurizer can move."""
+    g = build_featurizer("test_vit", (3, 32, 32))
+    h = nn.Linear(g.out_features, 4).requires_grad_(not frozen)
+    settings = {} if frozen else {"look_ahead": "network"}
+    method = algorithms.create("metamixup", featurizer=g, classifier=h, n_domains=3, **settings)
+    before = method.lam.item()
+    batches = [(torch.randn(2, 3, 32, 32), torch.arange(2)) for _ in range(3)]
+    assert method.step(batches)["loss"].isfinite()
+    assert method.lam.item() != before

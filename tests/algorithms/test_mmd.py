@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from algorithms.properties import assert_is_erm_on_one_domain, assert_order_of_domains_is_irrelevant
+from algorithms.properties import assert_order_of_domains_is_irrelevant
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix.algorithms import Batches
 from reference.twin import Twin, assert_follows
@@ -47,10 +47,6 @@ def test_identical_domains_have_no_gap() -> None:
 
 def test_order_of_domains_is_irrelevant() -> None:
     assert_order_of_domains_is_irrelevant("mmd")
-
-
-def test_one_domain_is_erm() -> None:
-    assert_is_erm_on_one_domain("mmd")
 
 
 def test_batches_of_one_train() -> None:

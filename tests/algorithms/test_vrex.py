@@ -5,7 +5,6 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from algorithms.properties import (
-    assert_is_erm_on_one_domain,
     assert_order_of_domains_is_irrelevant,
     assert_resumes_at,
 )
@@ -52,10 +51,6 @@ def test_equal_risks_have_no_variance() -> None:
 
 def test_order_of_domains_is_irrelevant() -> None:
     assert_order_of_domains_is_irrelevant("vrex", anneal=0)
-
-
-def test_one_domain_is_erm() -> None:
-    assert_is_erm_on_one_domain("vrex")
 
 
 def test_batches_of_one_train() -> None:

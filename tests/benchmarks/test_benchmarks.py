@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from benchmarks import data, evaluation, growth, sweep
+from benchmarks import data, domainbed_run, evaluation, growth, images, networks, sweep
 from benchmarks.__main__ import app
 from benchmarks.data import DataSpeed, cached_domains
-from benchmarks.evaluation import from_files, in_one_pass, in_two_passes
+from benchmarks.evaluation import from_files, from_memory, in_one_pass, in_two_passes
 from benchmarks.operations import count_launches
 from benchmarks.policy import SIZES, Size, measure_policy, peak_memory
 from benchmarks.runs import make_features, train_bare
 from benchmarks.turns import Turns, by_turns
 from data.pictures import make_folder
+from fgmix.data import from_arrays
 from fgmix.data.folders import ImageFile, scan_folder
 from fgmix.errors import UserError
 from fgmix.records.status import record_failure
@@ -60,12 +63,12 @@ def test_all_ways_of_evaluating_give_the_same_scores(files: list[ImageFile]) -> 
     domains, algorithm = cached_domains(files, SIZE), evaluation._algorithm("small_cnn", SIZE, 2)
     with evaluation_mode(algorithm):
         models = evaluation._models(algorithm)
-        ours, passes, theirs = (
-            way(models) for way in (in_one_pass(domains, 2), in_two_passes(domains), from_files(files, SIZE))
-        )
+        ways = in_one_pass(domains, 2), in_two_passes(domains), from_memory(domains), from_files(files, SIZE)
+        ours, passes, held, theirs = (way(models) for way in ways)
     for name in ("raw", "swa"):
-        for score, again, domainbeds in zip(ours[name], passes[name], theirs[name], strict=True):
+        for score, again, kept, domainbeds in zip(ours[name], passes[name], held[name], theirs[name], strict=True):
             assert score == pytest.approx(again, rel=1e-6)
+            assert score == pytest.approx(kept, rel=1e-6)
             assert score == pytest.approx(domainbeds, abs=0.02)  # two resizes round differently
 
 
@@ -74,6 +77,11 @@ def test_all_ways_of_evaluating_give_the_same_scores(files: list[ImageFile]) -> 
     [
         ("data --image-sizes 8 --images 2 --batch-size 4 --rounds 3", "evaluate     8 "),
         ("eval --image-sizes 8 --images 2 --rounds 3", "DomainBed"),
+        ("eval --image-sizes 8 --images 2 --rounds 3 --backbone small_cnn --models 1", "in memory"),
+        ("cache --rounds 3", "images per CPU second"),
+        ("layout small_cnn --image-sizes 8 --rounds 3", "train"),
+        ("pieces small_cnn --image-sizes 8 --rounds 3", "small_cnn "),
+        ("checkpoint --backbone small_cnn --rounds 3", "torch.save"),
         ("step erm --backbone small_cnn --image-size 8 --batch-size 2 --rounds 3", "erm "),
     ],
 )
@@ -82,12 +90,27 @@ def test_a_command_prints_and_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setattr(data, "PHOTO", (24, 18))
     monkeypatch.setattr(data, "EVALUATED", 70)
+    monkeypatch.setattr(images, "SIZES", ((320, 308),))
+    monkeypatch.setattr(networks, "PIXELS", 0)
     monkeypatch.setenv("FGMIX_CACHE", str(tmp_path / "cache"))
     result = CliRunner().invoke(app, words.split(), catch_exceptions=False)
     assert result.exit_code == 0
     assert printed in result.output
     assert os.environ["FGMIX_CACHE"] == str(tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
+
+
+def test_domainbeds_loop_evaluates_both_parts_of_all_domains(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y, domain = rng.random((60, 3, 8, 8), np.float32), np.arange(60) % 2, np.arange(60) // 20
+    domainbed_run.train(from_arrays(x, y, domain), 4, 2, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 2, 3]
+    accuracies = {f"env{d}_{part}_acc" for d in range(3) for part in ("in", "out")}
+    assert lines[-1].keys() == {"step", "loss", "step_time", *accuracies}
+    assert all(
+        (line[name] * n).is_integer() for line in lines for name in accuracies for n in [4 if "out" in name else 16]
+    )
 
 
 def test_both_sides_of_a_sweep_are_timed_on_the_same_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,14 +111,15 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
 
 def test_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "list", "algorithms") == 0
-    header, *rows, note = capsys.readouterr().out.splitlines()
-    assert header.split() == ["name", "year", "family", "cost", "needs", "paper"]
+    header, *rows, note, _ = capsys.readouterr().out.splitlines()
+    assert header.split() == ["name", "method", "year", "family", "cost", "needs"]
     # Blocks of the docs, which run in the same process, may have registered others.
     ours = [n for n in fgmix.algorithms.names() if fgmix.algorithms.get(n).__module__.startswith("fgmix.")]
-    assert [row.split()[0] for row in rows] == ours
+    assert [row.split()[0] for row in rows if row[0] != " "] == ours
+    assert max(map(len, rows)) <= 80
     assert note.startswith("cost: floating-point operations")
     assert call(monkeypatch, "list", "algorithms", "--family", "context") == 0
-    assert [row.split()[0] for row in capsys.readouterr().out.splitlines()[1:-1]] == ["arm", "mtl"]
+    assert [row.split()[0] for row in capsys.readouterr().out.splitlines()[1:-2]] == ["arm", "mtl"]
     assert call(monkeypatch, "list", "algorithms", "erm") == 0
     assert "lr = 5e-05: learning rate" in capsys.readouterr().out
     assert call(monkeypatch, "list", "algorithms", "sam+co*") == 0
@@ -126,10 +127,14 @@ def test_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert [line.split()[0] for line in composed.splitlines() if line[0] != " "] == [
         *("sam+condcad", "condcad", "sam+coral", "coral")
     ]
-    assert "SAM + CORAL, 2021, flatness, 2 × the operations of ERM, https" in composed
+    assert "SAM + CORAL, 2021, flatness, 2 × the operations of ERM, 2 domains, https" in composed
     assert "Match mean and covariance" in composed
     assert call(monkeypatch, "list", "datasets") == 0
-    assert "digits" in capsys.readouterr().out
+    datasets = capsys.readouterr().out
+    assert "digits" in datasets
+    assert max(map(len, datasets.splitlines())) <= 80
+    assert call(monkeypatch, "list", "datasets", "SVIRO") == 0
+    assert "zoe); needs a data root" in " ".join(capsys.readouterr().out.split())
     assert call(monkeypatch, "list", "backbones") == 0
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert (first, second.split()[0]) == ("Recommended:", "tf_efficientnet_lite0.package")
@@ -183,7 +188,7 @@ def test_every_option_of_a_run_is_a_flag_of_train_and_most_of_fit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fgmix.cli.fit import OMITTED
-    from fgmix.cli.sweep_options import SWEPT
+    from fgmix.cli.sweep import SWEPT
     from fgmix.records.schema import options
 
     for command, omitted in (("train", ()), ("fit", OMITTED), ("sweep", SWEPT), ("plan", SWEPT)):

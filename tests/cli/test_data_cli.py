@@ -51,25 +51,9 @@ def test_prepare_says_what_it_did_and_where(
     assert "scans: 8 images in 2 classes (art 4, photo 4)." in out
     assert f"Runs find it with FGMIX_CACHE={local}." in out
     assert err == ""
-    assert sorted(path.name for path in local.iterdir()) == ["decoded", "prepared"]
+    assert sorted(path.name for path in local.iterdir()) == ["decoded"]
     assert call(monkeypatch, *arguments, "--background", "black") == 2  # training would not use it
     assert "No such option: --background" in capsys.readouterr().err
-
-
-def test_check_cache_finds_damage_once(
-    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    check = ("data", "check", str(scans), "--cache", "--quiet")
-    assert call(monkeypatch, *check) == 0
-    assert capsys.readouterr().out == f"No decoded images of {scans} in the cache.\n"
-    assert call(monkeypatch, "data", "prepare", str(scans), "--image-size", "8", "--quiet") == 0
-    (file,) = (tmp_path / "cache").rglob("images.bin")
-    file.write_bytes(b"\xff" + file.read_bytes()[1:])
-    capsys.readouterr()
-    assert call(monkeypatch, *check) == 1
-    assert capsys.readouterr().out == f"{file}: 8 images for 8 px, 1 damaged: it is deleted.\n"
-    assert call(monkeypatch, *check) == 0
-    assert capsys.readouterr().out == f"No decoded images of {scans} in the cache.\n"
 
 
 def test_check_reports_what_decoding_changes(

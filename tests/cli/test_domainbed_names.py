@@ -34,8 +34,6 @@ METHODS = {theirs: name for name in names() if (theirs := get(name).domainbed_na
         ("sweep launch --data_dir D", "fgmix sweep"),
         ("sweep --data_dir D", "--data-root"),
         ("sweep --algorithms ERM CORAL --n_trials 1", "--algorithms ERM,CORAL"),
-        ("plan --with eval_every=3", "--eval-every 3"),
-        ("fit --bf16", "--precision bf16"),
     ],
 )
 def test_an_option_that_is_not_ours_is_answered_with_ours(words: str, ours: str) -> None:

@@ -144,7 +144,7 @@ def test_a_sweep_finds_the_data_by_the_environment(
 
 def test_a_plan_reads_the_file_of_a_sweep(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert fgmix("plan", write(SWEEP.replace("[grid]\nlam = [1, 3]", "")), "--algorithms", "erm") == 0
-    assert capsys.readouterr().out.split()[:4] == ["scans", "erm", "1", "runs"]
+    assert capsys.readouterr().out.splitlines()[1].split()[:4] == ["scans", "erm", "1", "runs"]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from copying import replace
 from fgmix.cli import main
 from fgmix.figures import draw
 from fgmix.figures.kinds import load_arrays
-from fgmix.records.files import write_json
-from fgmix.records.plans import Plan, write_plan
+from fgmix.records.status import Plan, write_plan
 from fgmix.records.store import write_record
 from fgmix.training.loop import train
 from results.made import run
@@ -39,7 +38,7 @@ def _not_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Folders: of finished runs that hold out "2", by algorithm; of all runs; of measured times."""
+    """Folders: of finished runs that hold out "2", by algorithm; of all runs."""
     place = tmp_path_factory.mktemp("plot")
     rng = np.random.default_rng(0)
     y, domain = np.arange(90) % 3, np.arange(90) // 30
@@ -52,8 +51,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             spec = replace(spec, test_domains=(test,), averaging_start=2)
             folder = str(train(spec, place / "runs", device="cpu", progress=False).folder)
             found |= {algorithm: folder, f"{algorithm} {test}": folder}
-    (place / "times").mkdir()
-    write_json(place / "times" / "cost.json", {"milliseconds": {"erm": 20.0, "fgmix": 23.0}})
     made = [
         run("1", {6: {"0": (0.5, 0.5), "1": (lam / 4, 0.5)}}, algorithm="fgmix", settings={"lam": lam, "alpha": 1.0})
         for lam in (1.0, 3.0)
@@ -68,7 +65,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     write_plan(place / "grid", Plan(("run0", "run1"), {"lam": (1.0, 3.0), "alpha": (1.0,)}), {})
     return {
         **found,
-        **{name: str(place / name) for name in ("runs", "times", "grid", "many")},
+        **{name: str(place / name) for name in ("runs", "grid", "many")},
         "folder": str(place / "runs"),
     }
 
@@ -90,14 +87,12 @@ COMMANDS = {
         *("--resolution", "2", "--samples", "5"),
     ],
     "scores": ["scores", "fgmix", "--pairs", "5"],
-    "shift": ["tsne", "erm", "--shift", "--permutations", "5"],
     "cd": ["cd", "folder"],
     "differences-fgmix": ["results", "folder", "--kind", "differences", "--baseline", "FGMix"],
     "domains": ["results", "folder", "--kind", "domains"],
     "line": ["results", "many", "--kind", "line"],
     "mixing": ["results", "folder", "--kind", "mixing"],
     "budget": ["results", "folder", "--kind", "budget"],
-    "cost": ["results", "times"],
     "sensitivity": ["results", "grid"],
     "sensitivity-paper": ["results", "--published"],
 }
@@ -155,8 +150,8 @@ def test_redraw_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["tsne", "nowhere"], "nowhere"),
         (["tsne", "erm"], "erm"),
         (["scores", "erm"], "erm"),
-        (["tsne", "erm", "--shift", "--which", "first"], "last"),
-        (["tsne", "erm", "--shift", "--model", "swad"], "last_swad"),
+        (["flatness", "erm", "--which", "first"], "last"),
+        (["flatness", "erm", "--model", "swad"], "last_swad"),
         (["surface", "erm", "fgmix", "erm 1"], "erm"),
         (["surface", "erm"], "2"),
         (["results", "erm", "--kind", "sensitivity"], "--grid"),

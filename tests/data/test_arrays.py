@@ -102,7 +102,8 @@ def test_a_channel_that_single_precision_would_lose_stays_double() -> None:
         (X.astype(complex), Y, D, "Expected real numbers in x"),
         (X.astype(float) * 1e300, Y, D, "row 0"),
         (X, np.where(Y == "a", "a\udcff", Y), D, "valid UTF-8"),
-        (X, np.eye(2)[[0, 1] * 4], D, r"one class for each sample.*\(8, 2\).*multi-label.*soft labels"),
+        (X, np.ones((8, 2)), D, r"sum to 1 in the rows of y \(several labels"),
+        (X, Y[:, None], D, r"Found y \(8, 1\)"),
         (X, np.linspace(0, 1, 8), D, r"no regression.*Found 0\.14285.* in row 1 \(6 such rows\)"),
     ],
 )
@@ -152,10 +153,10 @@ def test_texts_in_other_types_are_texts() -> None:
 
 
 def test_what_is_not_used_is_noted(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", X=X, y=Y, domain=D, domains=["p", "q", "r"], Weights=Y, ids=D)
+    np.savez(tmp_path / "a.npz", X=X, y=Y, domain=D, domains=["p", "q", "r"], Sizes=Y, ids=D)
     assert load(str(tmp_path / "a.npz")).notes == (
         "Domains without a sample are left out: r.",
-        "Arrays that are not used: Weights, ids.",
+        "Arrays that are not used: Sizes, ids.",
     )
 
 

@@ -6,7 +6,6 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from http.client import HTTPResponse
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -136,44 +135,6 @@ def test_a_web_page_is_reported_by_its_title(site: Site, tmp_path: Path) -> None
     with pytest.raises(UserError, match=r"Found a web page titled 'Quota exceeded'\. Give another address"):
         get(site, tmp_path)
     assert len(site.requests) == 1
-
-
-DRIVE = """<!DOCTYPE html><html><head><title>Google Drive - Virus scan warning</title></head><body>
-<form action="/search"><input name="q" value="not this one"></form>
-<form id="download-form" action="/download" method="get"><input type="submit" value="Download anyway"/>
-<input type="hidden" name="id" value="a&amp;b"><input type="hidden" name="confirm" value="t"></form></body></html>"""
-
-
-def test_google_drives_question_is_answered_also_when_going_on(site: Site, tmp_path: Path) -> None:
-    site.files = {"/a.zip": DRIVE, "/download": CONTENT}
-    site.cuts = [len(DRIVE), 1000]
-    assert get(site, tmp_path) == CONTENT
-    confirmed = "/download?id=a%26b&confirm=t"
-    assert [path for path, _ in site.requests] == ["/a.zip", confirmed] * 2
-    assert site.asked_ranges()[-1] == "bytes=1000-"
-
-
-def test_a_connection_that_breaks_within_the_question_is_tried_again(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.files = {"/a.zip": DRIVE, "/download": CONTENT}
-    read, faults = HTTPResponse.read, [ConnectionResetError("reset by peer")]
-
-    def reset_once(response: HTTPResponse, size: int | None = None) -> bytes:
-        if faults:
-            raise faults.pop()
-        return read(response, size)
-
-    monkeypatch.setattr(HTTPResponse, "read", reset_once)
-    assert get(site, tmp_path) == CONTENT
-    assert [path for path, _ in site.requests] == ["/a.zip", "/a.zip", "/download?id=a%26b&confirm=t"]
-
-
-def test_google_drives_question_is_answered_once(site: Site, tmp_path: Path) -> None:
-    site.files = {"/a.zip": DRIVE, "/download": DRIVE}
-    with pytest.raises(UserError, match="Found a web page titled 'Google Drive"):
-        get(site, tmp_path)
-    assert len(site.requests) == 2
 
 
 @pytest.mark.parametrize("tell_length", [True, False])

@@ -13,10 +13,10 @@ import pytest
 
 from data.hub_stand_in import Hub, serving
 from data.pictures import picture
-from fgmix.data import hub
+from fgmix.data import sources as hub
 from fgmix.data.download import download
 from fgmix.data.folders import scan_folder
-from fgmix.data.hub import MirrorImage, arrange, fetch_mirror, order_digest
+from fgmix.data.sources import MirrorImage, arrange_mirror, fetch_mirror, order_digest
 from fgmix.errors import MachineError, UserError
 from fgmix.records.benchmarks import BENCHMARKS
 
@@ -62,7 +62,7 @@ def without_names(rows: Sequence[MirrorImage]) -> list[MirrorImage]:
 
 
 def arranged(folder: Path, benchmark: Any = PACS, most: int = GB) -> str:
-    return arrange(benchmark, [Path("0.parquet")], folder, most)
+    return arrange_mirror(benchmark, [Path("0.parquet")], folder, most)
 
 
 def contents(folder: Path) -> list[bytes]:
@@ -180,7 +180,7 @@ def test_the_real_order_of_pacs_is_known(shared_data: Path) -> None:
 def test_what_has_no_mirror_or_no_reader_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="VLCS"):
         download("VLCS", tmp_path, from_hub=True)
-    monkeypatch.setattr(hub, "find_spec", lambda _: None)
+    monkeypatch.setattr("fgmix.errors.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"pip install 'fgmix\[hub\]'"):
         download("PACS", tmp_path, from_hub=True)
     with pytest.raises(UserError, match="Drop one of them"):

@@ -20,7 +20,7 @@ from fgmix.data import LoadOptions, images
 from fgmix.data import image_cache as cache_module
 from fgmix.data.dataset import fingerprint_of
 from fgmix.data.image_cache import CachedImages, decode_images, read_contents
-from fgmix.data.images import Picture, stored_size
+from fgmix.data.images import Change, Picture, stored_size
 from fgmix.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("image_cache")
@@ -126,6 +126,16 @@ def test_another_content_order_or_size_gives_another_key(tmp_path: Path, image_c
     keys.append(build(files).key)
     assert len(set(keys)) == 4
     assert entries(image_cache) == sorted(keys)
+
+
+def test_fractions_of_images_give_another_key_than_the_folder_s(tmp_path: Path, image_cache: Path) -> None:
+    """A cache of whole images, as earlier versions made it in the same folder, is other data."""
+    picture(0, 400, 400).save(tmp_path / "x.jpg")
+    built = build([tmp_path / "x.jpg"], image_size=64)
+    assert built.changes.tolist() == [Change.FRACTION]
+    assert [built.key] != entries(image_cache)
+    assert build([tmp_path / "x.jpg"], image_size=64).key == built.key
+    assert build([tmp_path / "x.jpg"], image_size=224).key in entries(image_cache)
 
 
 def test_old_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

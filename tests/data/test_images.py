@@ -21,6 +21,7 @@ from fgmix.data.images import (
     decode,
     parse_colour,
     quiet_decoding,
+    reduce_image,
     try_decode,
 )
 from fgmix.errors import UserError
@@ -83,6 +84,30 @@ def test_exif_orientation_is_applied(tmp_path: Path, orientation: int, name: str
     assert np.asarray(found.image).shape == (16, 32, 3)
     assert corners(np.asarray(found.image)) == [1, 0, 0, 0]
     assert found.changes == (Change.TURNED if orientation > 1 else Change(0))
+
+
+@pytest.mark.parametrize(("mode", "orientation"), [("RGB", 1), ("RGB", 6), ("L", 2), ("CMYK", 1)])
+def test_large_jpegs_are_decoded_at_a_fraction_of_their_size(tmp_path: Path, mode: str, orientation: int) -> None:
+    """The result has the size and, within a grey level on average, the pixels of an image that is decoded whole."""
+    path, exif = tmp_path / "x.jpg", Image.Exif()
+    exif[0x0112] = orientation
+    small = np.random.default_rng(0).integers(0, 256, (13, 17, 3)).astype(np.uint8)
+    photo = Image.fromarray(small).resize((701, 525), Image.Resampling.BICUBIC)  # no multiple of 2, 4 or 8
+    photo.convert(mode).save(path, quality=95, exif=exif)
+    whole, reduced = decode(path), decode(path, image_size=64)  # 525 ≥ 2 · 2 · 77
+    assert reduced.changes == whole.changes | Change.FRACTION
+    expected = np.asarray(reduce_image(whole.image, 64), dtype=float)
+    assert np.asarray(reduced.image).shape == expected.shape
+    assert 0 < np.abs(np.asarray(reduced.image) - expected).mean() < 1
+    assert reduce_image(reduced.image, 64).size == reduced.image.size
+
+
+@pytest.mark.parametrize(("name", "size"), [("x.jpg", 307), ("x.png", 700)])
+def test_other_images_are_decoded_whole(tmp_path: Path, name: str, size: int) -> None:
+    picture(0, size, size).save(tmp_path / name)
+    found, whole = decode(tmp_path / name, image_size=64), decode(tmp_path / name)
+    assert found.changes == Change(0)
+    np.testing.assert_array_equal(np.asarray(found.image), np.asarray(whole.image))
 
 
 def test_broken_metadata_does_not_cost_the_image(tmp_path: Path) -> None:

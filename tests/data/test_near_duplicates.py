@@ -12,8 +12,7 @@ import pytest
 from PIL import Image, ImageFilter, ImageOps
 from scipy.fft import dct
 
-from fgmix.data.checks import check_images
-from fgmix.data.near_duplicates import FREQUENCIES, SIDE, describe_image, find_pairs
+from fgmix.data.checks import FREQUENCIES, SIDE, check_images, describe_image, find_pairs
 
 N = 40  # pictures
 

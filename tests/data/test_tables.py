@@ -107,3 +107,13 @@ def test_columns_that_may_identify_rows_are_noted(tmp_path: Path) -> None:
     )
     (note,) = load(str(tmp_path / "t.csv")).notes
     assert "'id'" in note
+
+
+@pytest.mark.parametrize(("label", "found"), [("0.5", "0.5 in row 2"), ("7", None)])
+def test_targets_of_a_regression_are_refused(label: str, found: str | None, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"label,domain,age\n1,a,60\n{label},a,40\n1,b,50\n{label},b,30\n")
+    if found:
+        with pytest.raises(UserError, match=found):
+            load(str(tmp_path / "t.csv"))
+    else:
+        assert load(str(tmp_path / "t.csv")).classes == ("1", "7")

@@ -14,7 +14,7 @@ from fgmix import RunSpec
 from fgmix.data import DomainDataset, LoadOptions, from_arrays
 from fgmix.data.image_dataset import load_images
 from fgmix.errors import UserError
-from fgmix.records.plugins import load_file
+from fgmix.records.code import load_plugin
 from fgmix.records.schema import command, to_plain
 from fgmix.training.prepare import PreparedRun, build_source, prepare
 
@@ -76,7 +76,7 @@ def test_a_function_of_the_users_augments_training_only_and_its_code_is_recorded
     for number in (1, 2):
         path = tmp_path / f"shaking{number}.py"
         path.write_text(f"import torch\ndef shake(x, g):\n    return x + {number} * torch.rand(x.shape, generator=g)\n")
-        load_file(path)
+        load_plugin(path)
     runs = [prepared(SIGNALS, augment=f"shaking{number}:shake") for number in (1, 2)]
     assert runs[0].spec.augment_code != runs[1].spec.augment_code != ""
     (x, clean), (again, _), (doubled, _) = map(seen_and_clean, (runs[0], runs[0], runs[1]))
@@ -85,11 +85,17 @@ def test_a_function_of_the_users_augments_training_only_and_its_code_is_recorded
     assert (x - clean >= 0).all()
 
 
-def test_a_function_that_changes_the_shape_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "cutting.py").write_text("def cut(x, g):\n    return x[..., 1:]\n")
-    load_file(tmp_path / "cutting.py")
-    with pytest.raises(UserError, match="from the augmentation"):
-        build_source(prepared(SIGNALS, augment="cutting:cut")).at(0)
+@pytest.mark.parametrize(
+    ("result", "sentence"), [("x[..., 1:]", "from the augmentation"), ("x + torch.rand(1)", "global")]
+)
+def test_a_function_that_changes_the_shape_or_draws_global_numbers_is_refused(
+    result: str, sentence: str, tmp_path: Path
+) -> None:
+    module = f"bad{len(result)}"
+    (tmp_path / f"{module}.py").write_text(f"import torch\ndef change(x, g):\n    return {result}\n")
+    load_plugin(tmp_path / f"{module}.py")
+    with pytest.raises(UserError, match=sentence):
+        prepared(SIGNALS, augment=f"{module}:change")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from PIL import Image
 from data.pictures import save_dicom
 from fgmix.data import LoadOptions, load
 from fgmix.data.grey import Window, parse_window
+from fgmix.data.image_dataset import choose_window
 from fgmix.data.images import Change, Unreadable, decode, inspect_file, quiet_decoding, read_grey, try_decode
-from fgmix.data.windows import choose_window
 from fgmix.errors import UserError
 
 RAMP = np.arange(64, dtype=np.uint16).reshape(8, 8) * 64  # 0 … 4032
@@ -122,7 +123,9 @@ def test_deep_colours_of_a_dicom_file_are_refused(tmp_path: Path) -> None:
     assert "RGB of 16 bits" in reason(save_dicom(tmp_path / "x.dcm", np.zeros((4, 4, 3), np.uint16)), "0:100")
 
 
-def test_the_window_of_a_dataset_covers_every_domain(tmp_path: Path) -> None:
+def test_the_window_of_a_dataset_covers_every_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = time.time_ns() + 60 * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: later)  # the files are old: the window is remembered
     for domain, offset in (("a", 0), ("b", 500)):
         for label in ("x", "y"):
             (tmp_path / domain / label).mkdir(parents=True)
@@ -134,6 +137,10 @@ def test_the_window_of_a_dataset_covers_every_domain(tmp_path: Path) -> None:
     low, high = np.quantile(values[0], 0.005), np.quantile(values[1], 0.995)
     assert dataset.window == f"{np.floor(low):g}:{np.ceil(high):g}" == choose_window(files)
     assert any("12" in note and dataset.window in note for note in dataset.notes)
+    (kept,) = (path for path in (tmp_path / "cache" / "windows").rglob("*") if path.is_file() and path.stat().st_size)
+    kept.write_bytes(kept.read_bytes()[:-9])  # a damaged file is not believed
+    again = load(str(tmp_path), LoadOptions(image_size=8, progress=False, cache=tmp_path / "cache"))
+    assert (again.window, again.fingerprint) == (dataset.window, dataset.fingerprint)
     given = load(str(tmp_path), LoadOptions(image_size=8, progress=False, cache=tmp_path / "cache", window="0:9000"))
     assert given.window == "0:9000"
     assert given.fingerprint != dataset.fingerprint

@@ -11,7 +11,7 @@ from deploy.made import QUICK, striped_folder, vectors
 from deploy.test_tables import write_table
 from fgmix import fit, load_model
 from fgmix.data import from_arrays, load
-from fgmix.data.join import join_datasets
+from fgmix.data.dataset import join_datasets
 from fgmix.deploy.add_domain import add_domain
 from fgmix.errors import UserError
 from workbench import fgmix, save_npz
@@ -55,6 +55,18 @@ def test_the_new_model_is_that_of_all_domains(tmp_path: Path, capsys: pytest.Cap
     assert fgmix("fit", *words, "--quiet", "--steps", "9") == 2
     assert fgmix("fit", "--add-domain", new, "--out", tmp_path / "x") == 2
     assert fgmix("fit", "--out", tmp_path / "x") == 2
+
+
+def test_the_recipes_are_tried_again(tmp_path: Path) -> None:
+    """Classifiers too: the resolved backbone of their spec is not one that a user asked to train."""
+    recipes = {"recipes": ["logistic", "erm"], "device": "cpu", "progress": False}
+    old = fit(save_domains(tmp_path / "old.npz", NAMES[:3]), tmp_path / "model", **recipes)
+    new = save_domains(tmp_path / "new.npz", NAMES[3:])
+    change = add_domain(old, new, tmp_path / "extended", device="cpu", progress=False)
+    assert old.info.choice is not None
+    assert change.model.info.choice is not None
+    tried = {(each.recipe, each.by_domain) for each in old.info.choice.trials}
+    assert {(each.recipe, each.by_domain) for each in change.model.info.choice.trials} == tried
 
 
 def test_tables_are_encoded_together(tmp_path: Path) -> None:

@@ -37,3 +37,13 @@ def test_a_rule_that_held_out_domains_could_not_test_is_not_called_none(tmp_path
     assert "could not be tested" in summarize_model(structs.replace(info, estimate=estimate))[-1]
     never = structs.replace(info, estimate=estimate, min_confidence=(None,) * len(info.classes))
     assert summarize_model(never)[-1].startswith("Trusted: no prediction")
+
+
+def test_domains_with_the_same_result_are_not_named_as_a_range(tmp_path: Path) -> None:
+    info = fit(vectors(), tmp_path / "model", algorithm="erm", steps=30, progress=False).info
+    assert info.estimate is not None
+    domains = info.estimate.domains
+    same = tuple(structs.replace(each, metrics=domains[0].metrics) for each in domains)
+    seen = summarize_model(structs.replace(info, estimate=structs.replace(info.estimate, domains=same)))[1]
+    assert f"{100 * domains[0].metrics.accuracy:.1f} %" in seen
+    assert not any(each.domain in seen for each in domains)

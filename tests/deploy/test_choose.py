@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 
 from deploy.made import vectors
 from fgmix import Model, fit, load_model
+from fgmix.data import DomainDataset, from_arrays
 from fgmix.deploy import recipes
-from fgmix.deploy.choose import Budget, Candidate, Fold, Trials
+from fgmix.deploy.choose import Candidate, Fold, Trials
 from fgmix.deploy.export import export_model
 from fgmix.deploy.recipes import Recipe
 from fgmix.errors import UserError
@@ -49,12 +52,37 @@ def test_each_value_is_that_of_scikit_learn_on_the_domain_held_out(folder: Path)
         assert trial.values[held_out.name] == pytest.approx(expected)
 
 
-def make_candidate(name: str, out: Path) -> Candidate:
+def make_candidate(name: str, out: Path, data: DomainDataset | None = None) -> Candidate:
     from fgmix.deploy.choose import Workbench
     from fgmix.records.schema import RunSpec
 
     spec = RunSpec(dataset="arrays", algorithm="erm", steps=300)
-    return Candidate(recipes.find(name), Workbench(spec, vectors(), out, "cpu", progress=False))
+    return Candidate(recipes.find(name), Workbench(spec, data or vectors(), out, "cpu", progress=False))
+
+
+def test_a_classifier_counts_a_soft_label_as_a_sample_of_each_class(tmp_path: Path) -> None:
+    """Three of four readers for one class and one for the other: four samples of weight 1/4, each of one class."""
+    rng = np.random.default_rng(0)
+    x, y, ids = rng.normal(size=(60, 3)), np.arange(60) % 2, np.repeat(["a", "b", "c"], 20)
+    data = from_arrays(x, np.where(y[:, None] == [0, 1], 0.75, 0.25), ids)
+    candidate = make_candidate("logistic", tmp_path, data)
+    run = candidate.prepare("c")
+    rows = np.concatenate([20 * d + run.splits[name].train for d, name in enumerate("ab")])
+    standardised = (x[rows] - x[rows].mean(0)) / x[rows].std(0)
+    votes = np.concatenate([y[rows]] * 3 + [1 - y[rows]])
+    expected = LogisticRegression(C=0.03, max_iter=200).fit(
+        np.concatenate([standardised] * 4), votes, np.full(len(votes), 0.25)
+    )
+    candidate.train("c")
+    fitted = candidate.open("c")[1].classifier(torch.from_numpy(standardised).float())
+    assert (fitted[:, 1] - fitted[:, 0]).numpy() == pytest.approx(expected.decision_function(standardised), abs=1e-3)
+
+
+def test_recipes_whose_method_refuses_the_labels_are_left_out(tmp_path: Path) -> None:
+    soft = from_arrays(np.zeros((4, 2)), [[0.9, 0.1], [0.2, 0.8]] * 2, ["a", "a", "b", "b"])
+    assert make_candidate("erm", tmp_path, soft).accepts_targets
+    assert not make_candidate("fgmix", tmp_path, soft).accepts_targets
+    assert make_candidate("fgmix", tmp_path).accepts_targets
 
 
 def test_a_domain_is_reported_by_what_the_others_choose(folder: Path) -> None:
@@ -110,17 +138,24 @@ def test_every_kind_of_recipe_makes_a_whole_model(name: str, tmp_path: Path) -> 
     assert "## Recipes tried" in (tmp_path / "model" / "card.md").read_text()
 
 
+NETWORK = Recipe("", "", ("features",), lambda _: 0.01, options={"algorithm": "erm"})
+
+
 class Simulated(Candidate):
-    """A candidate whose recipe is a least-squares fit of a few features."""
+    """A least-squares fit of a few features; every second one counts as a network, the last six follow others."""
 
     def __init__(self, columns: Sequence[int], x: np.ndarray, y: np.ndarray) -> None:
         recipe = Recipe(str(columns), "", ("features",), lambda _: 1.0, fit=lambda *_: RidgeClassifier())
+        recipe = replace(NETWORK, name=str(columns)) if columns[0] % 2 else recipe
+        recipe = replace(recipe, after=str([columns[0] % 4, columns[0] % 4 + 1])) if columns[0] > 5 else recipe
         super().__init__(recipe, None)  # type: ignore[arg-type]
         object.__setattr__(self, "x", np.concatenate([x[..., columns], np.ones((*y.shape, 1))], axis=2))
         object.__setattr__(self, "y", 2 * y - 1)
 
     x: np.ndarray
     y: np.ndarray
+
+    min_domains = 1  # type: ignore[assignment]
 
     def guess_seconds(self) -> float:
         return 0.0
@@ -138,20 +173,23 @@ class Simulated(Candidate):
 def test_the_best_of_many_is_too_high_and_the_estimate_is_not(domains: int) -> None:
     """The labels are noise: nothing predicts better than chance. Twelve recipes of two features each."""
     rng, repeats = np.random.default_rng(domains), 150
-    best, shortcut, honest = [], [], []
+    best, shortcut, honest, dropped = [], [], [], 0
     names = [str(d) for d in range(domains)]
     for _ in range(repeats):
         x, y = rng.normal(size=(domains, 40, 12)), rng.integers(2, size=(domains, 40))
-        trials = Trials([Simulated([r, (r + 1) % 12], x, y) for r in range(12)], names, Budget(1.0), progress=False)
+        recipes = [Simulated([r, (r + 1) % 12], x, y) for r in range(12)]
+        values = np.array([[each.train(name).values[name] for name in names] for each in recipes])
+        trials = Trials(recipes, names, y.size, 0.5, 1.0, progress=False)
         trials.run()
-        values = np.array([[trials.folds[each][name].values[name] for name in names] for each in trials.tried])
         best.append(values.mean(1).max())
         shortcut.append(np.mean([values[np.delete(values, d, 1).mean(1).argmax(), d] for d in range(domains)]))
-        honest.append(np.mean([trials.folds[trials.choose_without(name)][name].values[name] for name in names]))
+        honest.append(np.mean([trials.choose_without(name).train(name).values[name] for name in names]))
+        dropped += sum(len(each) < domains for each in trials.values.values())
     error = np.std(honest) / repeats**0.5
     assert np.mean(best) > 0.55
     assert np.mean(shortcut) > 0.51
     assert abs(np.mean(honest) - 0.5) < 3 * error
+    assert dropped > repeats  # the race takes part
 
 
 class Timed(Candidate):
@@ -172,25 +210,81 @@ def make_timed(name: str, seconds: float) -> Timed:
 def test_the_budget_skips_what_would_exceed_it() -> None:
     """The first training corrects the guess; the cheapest recipe is tried in any case."""
     candidates = [make_timed("dear", 100.0), make_timed("cheap", 1.0), make_timed("middle", 4.0)]
-    trials = Trials(candidates, ("a", "b", "c"), Budget(200.0), progress=False)
+    trials = Trials(candidates, ("a", "b", "c"), 100, 0.2, 200.0, progress=False)
     trials.run()
     found = trials.describe()
     assert [trial.recipe for trial in found] == ["cheap", "middle", "dear"]
     assert [bool(trial.skipped) for trial in found] == [False, True, True]
     assert [trial.cpu_seconds for trial in found] == [30.0, 40.0, 0.0]
-    assert not trials.nested  # nothing to choose
-    only = Trials(candidates[:1], ("a", "b", "c"), Budget(1.0), progress=False)
+    assert not trials.is_nested  # nothing to choose
+    only = Trials(candidates[:1], ("a", "b", "c"), 100, 0.2, 1.0, progress=False)
     only.run()
     assert not only.skipped
+
+
+class Known(Candidate):
+    """A candidate whose metric on each domain is known."""
+
+    def __init__(
+        self, name: str, *values: float, seconds: float = 0.01, after: str = "", recipe: Recipe | None = None
+    ) -> None:
+        ridge = Recipe(name, name, ("features",), lambda _: seconds, fit=lambda *_: RidgeClassifier(), after=after)
+        super().__init__(recipe or ridge, None)  # type: ignore[arg-type]
+        object.__setattr__(self, "known", dict(zip("abcd", values)))
+
+    known: dict[str, float]
+
+    def guess_seconds(self) -> float:
+        return self.recipe.cost(None)  # type: ignore[arg-type]
+
+    def train(self, *held_out: str) -> Fold:
+        return Fold({name: self.known[name] for name in held_out}, 0.5, 0.5, 1.0, 1.0)
+
+
+def race(*candidates: Known, samples: int = 1000) -> Trials:
+    trials = Trials(candidates, "abcd", samples, 0.2, 1e6, progress=False)
+    trials.run()
+    return trials
+
+
+def test_a_network_is_chosen_only_if_it_is_more_than_a_standard_error_ahead() -> None:
+    """Differences are paired: a little better everywhere is more than the error, better in one place is not."""
+    classifier, network = Known("classifier", 0.7, 0.8, 0.9, 0.6), replace(NETWORK, name="network")
+    everywhere = Known("network", 0.71, 0.81, 0.91, 0.61, recipe=network)
+    somewhere = Known("network", 0.7, 0.8, 0.9, 0.64, recipe=network)
+    assert race(classifier, everywhere).choose() is everywhere
+    assert race(classifier, somewhere).choose() is classifier
+    assert race(classifier, Known("better", 0.7, 0.8, 0.9, 0.64)).choose() is not classifier
+    assert race(somewhere).choose() is somewhere
+
+
+def test_what_falls_behind_or_follows_a_recipe_that_is_not_the_best_is_not_trained() -> None:
+    first, behind = Known("first", 0.8, 0.8, 0.8, 0.8), Known("behind", 0.6, 0.9, 0.9, 0.9, seconds=0.02)
+    like = [Known(f"like {each}", 0.9, 0.9, 0.9, 0.9, seconds=0.03, after=each) for each in ("first", "behind")]
+    trials = race(first, behind, *like)
+    assert {each.recipe.name: len(values) for each, values in trials.values.items()} == {
+        "first": 4,
+        "like first": 4,
+        "behind": 1,
+    }
+    assert [bool(trial.skipped) for trial in trials.describe()] == [False, True, False, True]
+    dear = Known("like first", 0.9, 0.9, 0.9, 0.9, seconds=0.05, after="first")
+    assert list(race(first, dear).values) == [first]
+
+
+def test_what_is_not_cheap_is_not_trained_where_the_best_makes_few_errors() -> None:
+    cheap, forest = Known("cheap", 0.95, 0.95, 0.95, 0.95), Known("forest", 1.0, 1.0, 1.0, 1.0, seconds=1.0)
+    assert list(race(cheap, forest, samples=100).values) == [cheap]
+    assert list(race(cheap, forest, samples=1000).values) == [cheap, forest]
 
 
 def test_pairs_are_held_out_only_if_there_is_time_for_all() -> None:
     for seconds, nested in ((1200.0, True), (150.0, False)):
         candidates = [make_timed("a", 1.0), make_timed("b", 1.0)]
-        trials = Trials(candidates, ("a", "b", "c", "d"), Budget(seconds), progress=False)
+        trials = Trials(candidates, ("a", "b", "c", "d"), 100, 0.2, seconds, progress=False)
         trials.run()
-        assert bool(trials.nested) is nested
-        assert trials.budget.spent <= seconds
+        assert trials.is_nested is nested
+        assert trials.spent <= seconds
 
 
 def test_an_interrupted_fit_resumes_without_repeating_a_training(

@@ -22,7 +22,7 @@ from fgmix.networks import build_featurizer
 from fgmix.networks.parts import split_network
 from fgmix.records.schema import RunSpec
 from fgmix.seeding import seed_torch, torch_generator
-from fgmix.training.calibrate import calibrate
+from fgmix.sweeps.calibrate import calibrate
 from fgmix.training.loop import train
 from fgmix.training.open_run import open_run
 from fgmix.training.prepare import build_algorithm, build_source, locate_activations, prepare

@@ -15,9 +15,11 @@ from fgmix import fit, load_model
 from fgmix.algorithms import get, names
 from fgmix.data import LoadOptions, load
 from fgmix.data.activations import ViewInputs
+from fgmix.deploy.choose import Candidate, Workbench
 from fgmix.deploy.export import export_model, make_example_inputs
 from fgmix.deploy.hold_out import compute_noise_features, hold_out, make_noise
 from fgmix.deploy.predict import predict_paths
+from fgmix.deploy.recipes import find
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
 from fgmix.records.schema import RunSpec
@@ -275,6 +277,14 @@ def test_without_a_name_the_backbone_is_the_one_that_installs_from_a_package_ind
     dataset = load_images(pictures)
     spec = resolve(RunSpec(dataset="pictures", algorithm="erm", frozen=True), replace(dataset, name="pictures"))
     assert (spec.backbone, spec.pretrained, spec.code_size) == ("tf_efficientnet_lite0.package", True, 1280)
+
+
+def test_the_backbone_that_is_tuned_is_the_frozen_one(pictures: Path, tmp_path: Path) -> None:
+    """Also where neither is named: the default of `fgmix train` is another one."""
+    spec = RunSpec(dataset="pictures", algorithm="erm", frozen=True, steps=300)
+    bench = Workbench(spec, replace(load_images(pictures), name="pictures"), tmp_path, "cpu", progress=False)
+    tuned = Candidate(find("tune"), bench).resolve("dark")
+    assert (tuned.backbone, tuned.pretrained, tuned.frozen) == ("tf_efficientnet_lite0.package", True, False)
 
 
 @pytest.mark.parametrize("recipe", ["logistic_weak", "tune", "erm"])

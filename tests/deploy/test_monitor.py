@@ -11,11 +11,11 @@ from msgspec import structs
 from scipy.stats import chi2_contingency, ks_2samp
 
 from deploy.made import vectors
-from fgmix import load_model
-from fgmix.data import split_dataset
+from fgmix import fit, load_model
+from fgmix.data import from_arrays, split_dataset
 from fgmix.deploy.model import Model
 from fgmix.deploy.monitor import compare_summaries, monitor
-from fgmix.deploy.summaries import summarize_labels
+from fgmix.deploy.summary import summarize_labels
 from fgmix.errors import UserError
 from workbench import fgmix, save_npz
 
@@ -55,6 +55,18 @@ def test_the_reference_is_of_holdout_samples(model: Model) -> None:
     assert familiar.mean_confidence == pytest.approx(predicted.confidence.mean(), abs=1e-5)
     assert familiar.confidence[-1] == pytest.approx(predicted.confidence.max(), abs=1e-5)
     assert sum(familiar.classes) == 36
+
+
+def test_a_classifier_of_all_samples_does_not_give_its_own_reference(tmp_path: Path) -> None:
+    """A forest is surer of the samples that it was trained on, holdout samples included, than the reference is."""
+    rng = np.random.default_rng(0)
+    data = from_arrays(rng.normal(size=(90, 4)), rng.integers(0, 2, 90), np.arange(90) // 30)
+    model = fit(data, tmp_path / "model", recipes=["forest"], progress=False)
+    splits = split_dataset(data, 0.2, 0)
+    x = np.concatenate([domain.inputs.x[splits[domain.name].holdout] for domain in data.domains])
+    assert model.info.familiar is not None
+    assert model.info.familiar.samples == len(x)
+    assert model.info.familiar.mean_confidence < model.predict(x).confidence.mean() - 0.02
 
 
 def test_new_samples_of_known_domains_are_near_and_shifted_ones_far(model: Model, tmp_path: Path) -> None:

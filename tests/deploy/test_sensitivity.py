@@ -5,15 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from deploy.made import vectors
 from fgmix import load_model
 from fgmix.deploy.predict import predict_paths, write_rows
-from fgmix.deploy.sensitivity import WANTED, ScoredDomain, choose_operating_points, choose_threshold
+from fgmix.deploy.sensitivity import (
+    WANTED,
+    ScoredDomain,
+    choose_all_thresholds,
+    choose_operating_points,
+    choose_thresholds,
+)
 from fgmix.errors import UserError
 from workbench import fgmix, save_npz
 
@@ -34,8 +42,7 @@ def sensitivity(domain: ScoredDomain, label: int, t: float) -> float:
 
 @pytest.mark.parametrize("wanted", WANTED)
 def test_the_threshold_is_the_largest_that_reaches_the_wanted_mean(wanted: float) -> None:
-    t = choose_threshold(DOMAINS, 1, wanted)
-    assert t is not None
+    (t,) = choose_thresholds(DOMAINS, 1, [wanted])
     assert np.mean([sensitivity(each, 1, t) for each in DOMAINS]) >= wanted
     next_larger = min(p for each in DOMAINS for p in each.probabilities[each.y == 1, 1] if p > t)
     assert np.mean([sensitivity(each, 1, next_larger) for each in DOMAINS]) < wanted
@@ -47,11 +54,10 @@ def test_a_domain_is_reported_by_the_threshold_of_the_others() -> None:
         for wanted, point in zip(WANTED, row, strict=True):
             own, specific = [], []
             for i, each in enumerate(DOMAINS):
-                t = choose_threshold(DOMAINS[:i] + DOMAINS[i + 1 :], label, wanted)
-                assert t is not None
+                (t,) = choose_thresholds(DOMAINS[:i] + DOMAINS[i + 1 :], label, [wanted])
                 own.append(sensitivity(each, label, t))
                 specific.append(np.mean(each.probabilities[each.y != label, label] < t))
-            assert point.threshold == choose_threshold(DOMAINS, label, wanted)
+            assert [point.threshold] == choose_thresholds(DOMAINS, label, [wanted])
             assert point.sensitivity == pytest.approx(np.mean(own))
             assert point.lowest == min(own)
             assert point.specificity == pytest.approx(np.mean(specific))
@@ -59,7 +65,7 @@ def test_a_domain_is_reported_by_the_threshold_of_the_others() -> None:
 
 def test_domains_count_alike_whatever_their_size() -> None:
     copies = ScoredDomain(np.tile(DOMAINS[0].probabilities, (20, 1)), np.tile(DOMAINS[0].y, 20))
-    assert choose_threshold([copies, *DOMAINS[1:]], 1, 0.9) == choose_threshold(DOMAINS, 1, 0.9)
+    assert choose_thresholds([copies, *DOMAINS[1:]], 1, WANTED) == choose_thresholds(DOMAINS, 1, WANTED)
 
 
 def test_a_class_that_a_domain_lacks() -> None:
@@ -88,7 +94,24 @@ def test_from_the_model_to_the_predictions(
     assert first["flag(b)"] is (rows[0]["flag(b)"] == "yes")
 
 
-@pytest.mark.parametrize(("wanted", "named"), [({"d": 0.9}, "'d'"), ({"a": 0.7}, "0.7")])
+def test_any_sensitivity_has_a_threshold_that_is_not_above_the_exact_one(vectors_folder: Path) -> None:
+    rows = choose_all_thresholds(DOMAINS)
+    model = load_model(vectors_folder)
+    model = replace(
+        model, info=structs.replace(model.info, estimate=structs.replace(model.info.estimate, thresholds=(*rows, ())))
+    )
+    for share in (0.003, 0.37, 0.701, 0.9999):
+        (exact,) = choose_thresholds(DOMAINS, 1, [share])
+        t = model.want_sensitivity({"b": share}).thresholds["b"]
+        assert t <= exact
+        assert np.mean([sensitivity(each, 1, t) for each in DOMAINS]) >= share
+    (exact,) = choose_thresholds(DOMAINS, 1, [0.7])
+    assert model.want_sensitivity({"b": 0.7}).thresholds["b"] == pytest.approx(exact, abs=1e-6)
+    with pytest.raises(UserError, match="several domains"):
+        model.want_sensitivity({"c": 0.5})
+
+
+@pytest.mark.parametrize(("wanted", "named"), [({"d": 0.9}, "'d'"), ({"a": 0.0}, "0"), ({"a": 1.0}, "1")])
 def test_what_was_not_chosen_is_an_error(wanted: dict[str, float], named: str, vectors_folder: Path) -> None:
     with pytest.raises(UserError, match=named):
         load_model(vectors_folder).want_sensitivity(wanted)

@@ -6,19 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from fgmix.figures.budget import Budget
-from fgmix.figures.cd import Ranks
-from fgmix.figures.cost import Cost
 from fgmix.figures.curves import Curves, name_metric
-from fgmix.figures.differences import Differences, arrange_differences
-from fgmix.figures.domains import Domains
+from fgmix.figures.differences import Differences, Ranks, arrange_differences
 from fgmix.figures.flatness import Flatness
-from fgmix.figures.line import Agreement
-from fgmix.figures.mixing import Mixing
-from fgmix.figures.scores import Scores
-from fgmix.figures.sensitivity import Sensitivity
-from fgmix.figures.shift import Shift
+from fgmix.figures.scatter import Agreement, Budget, Mixing, Scores
 from fgmix.figures.surface import Surface
+from fgmix.figures.tables import Domains, Sensitivity
 from fgmix.figures.tsne import Embedding
 from fgmix.figures.weights import WeightEffect
 from fgmix.records.rows import Row
@@ -154,13 +147,6 @@ def mixing() -> Mixing:
     return Mixing("toy", methods, keys, np.array([0, 1, 1]), np.array([0.0, 20, 50]), names, values)
 
 
-def cost() -> Cost:
-    value = np.array([[1.0, 1.0], [3.0, np.nan], [1.2, 1.1]])
-    rows, keys = np.array(["ERM", "Fish", "FGMix"]), np.array(["erm", "fish", "fgmix"])
-    columns, nothing = np.array(["ours", "paper"]), np.full_like(value, np.nan)
-    return Cost("Time ÷ ERM's", "Method", rows, keys, np.full(3, False), columns, value, nothing)
-
-
 def ranks() -> Ranks:
     methods = np.array(["FGMix + SWA", "FGMix", "CORAL", "ERM"])
     keys = np.array(["fgmix", "fgmix", "coral", "erm"])
@@ -179,12 +165,6 @@ def differences() -> Differences:
     )
 
 
-def shift() -> Shift:
-    accuracy = np.array([[0.5, 0.9, 1.0], [0.9, 0.5, 0.7], [1.0, 0.7, 0.5]])
-    p = np.array([[1, 0.002, 0.5], [0.002, 1, 0.03], [0.5, 0.03, 1]])
-    return Shift("toy, codes of ERM", DOMAINS, IS_TEST, accuracy, accuracy - 0.5, p, 0.8)
-
-
 def every() -> dict[str, Any]:
     """Arrays of every kind, by its name."""
     made = (
@@ -199,10 +179,8 @@ def every() -> dict[str, Any]:
         agreement(),
         budget(),
         mixing(),
-        cost(),
         ranks(),
         differences(),
-        shift(),
     )
     return {type(arrays).__name__: arrays for arrays in made}
 

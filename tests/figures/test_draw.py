@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import matplotlib
@@ -16,6 +17,7 @@ from fgmix.errors import UserError
 from fgmix.figures.description import Axis, Band, Cells, Chart, Line, Panel, Points, Words, list_names
 from fgmix.figures.draw import Style, draw, render, save_figure
 from fgmix.figures.kinds import KINDS, describe, load_arrays
+from fgmix.results.rounding import typeset
 from figures import made
 
 PANEL = Panel("Title", Axis("x", low=0.0, high=1.0), Axis("y", low=0.0, high=2.0), [Line("", [0, 1], [0, 2], "ink")])
@@ -36,7 +38,8 @@ def test_every_kind_is_drawn_with_all_its_marks(kind: str) -> None:
     chart = describe(made.every()[kind])
     axes = [ax for ax in draw(chart).axes if ax.get_label() != "<colorbar>"]
     for ax, panel in zip(axes, chart.panels):
-        assert ax.get_title().replace("\n", " ") == panel.title
+        title = re.sub(r"\$(.)_\{\\mathrm\{(.+?)\}\}\$", r"\1_\2", ax.get_title().replace("\n", " "))
+        assert title == typeset(panel.title)
         assert len(ax.lines) == sum(isinstance(mark, Line | Points) for mark in panel.marks)
         count = sum(len(mark.text) for mark in panel.marks if isinstance(mark, Words))
         count += sum(len(row) for mark in panel.marks if isinstance(mark, Cells) for row in mark.written)
@@ -45,18 +48,24 @@ def test_every_kind_is_drawn_with_all_its_marks(kind: str) -> None:
     assert dict(matplotlib.rcParams) == before
 
 
+def test_only_symbols_are_set_as_formulas() -> None:
+    titles = [draw_panel(replace(PANEL, title=title)).title for title in ("Norm of A_ω", "A_ω of $5, $6", "art_flat")]
+    assert [title.get_parse_math() for title in titles] == [True, False, False]
+    assert titles[0].get_text() == r"Norm of $A_{\mathrm{ω}}$"
+
+
 def test_a_figure_is_saved_for_screen_and_paper_with_its_arrays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fgmix.figures.draw.DPI", 30)
-    arrays = made.cost()
+    arrays = made.sensitivity()
     figure = draw(describe(arrays))
     png, pdf, svg, npz = save_figure(figure, tmp_path / "new" / "v1.2", arrays)
     assert [path.name for path in (png, pdf, svg, npz)] == ["v1.2.png", "v1.2.pdf", "v1.2.svg", "v1.2.npz"]
     assert png.read_bytes().startswith(b"\x89PNG")
     assert pdf.read_bytes().startswith(b"%PDF")
     assert b"<svg" in svg.read_bytes()
-    assert load_arrays(npz).value[2, 0] == 1.2
+    assert load_arrays(npz).value[1, 1] == 49.2
     assert render(figure, "svg") == svg.read_bytes()  # equal figures are equal files
 
 

@@ -12,10 +12,10 @@ import pytest
 
 import fgmix.figures
 from fgmix.errors import UserError
-from fgmix.figures.cd import Ranks
 from fgmix.figures.description import encode
-from fgmix.figures.domains import Domains
+from fgmix.figures.differences import Ranks
 from fgmix.figures.kinds import KINDS, describe, load_arrays, save_arrays, state_claims
+from fgmix.figures.tables import Domains
 from figures import made
 
 
@@ -86,7 +86,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_claim_is_stated_once_and_decided_for_each_row() -> None:
     assert len(state_claims([made.flatness(), made.flatness()])) == 3
-    assert state_claims(made.shift()) == []
+    assert state_claims(made.embedding()) == []
 
 
 def test_only_compute_imports_torch_and_only_draw_matplotlib() -> None:

@@ -61,4 +61,4 @@ def test_weights_need_a_folder_and_a_known_kind() -> None:
     with pytest.raises(UserError, match="Did you mean 'surface'"):
         fgmix.plot_models("surfaces", RECORDS)
     with pytest.raises(UserError, match="Expected a run with a folder"):
-        fgmix.plot_models("shift", RECORDS[:1])
+        fgmix.plot_models("tsne", RECORDS[:1])

@@ -1,4 +1,4 @@
-"""Figures of tables: domains, cost, ranks, sensitivity, differences."""
+"""Figures of tables: domains, ranks, sensitivity, differences."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import numpy as np
 import pytest
 
 from fgmix.figures.arrays import Findings
-from fgmix.figures.cd import collect_ranks
-from fgmix.figures.cost import collect_costs, divide_costs
-from fgmix.figures.differences import arrange_differences
-from fgmix.figures.domains import Domains, align_spans, collect_domains
+from fgmix.figures.differences import arrange_differences, collect_ranks
 from fgmix.figures.kinds import describe
-from fgmix.figures.sensitivity import collect_sensitivities, read_paper_sensitivity
+from fgmix.figures.tables import (
+    Domains,
+    align_spans,
+    collect_domains,
+    collect_sensitivities,
+    read_paper_sensitivity,
+)
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
-from fgmix.results.costs import Costs
-from fgmix.results.grids import Grid
 from fgmix.results.ranks import rank_rows
 from fgmix.results.read import read_runs
 from fgmix.results.report import Choices
-from fgmix.results.runs import Runs
+from fgmix.results.runs import Grid, Runs
 from fgmix.results.selection import select
 from fgmix.results.statistics import Comparison
 from figures import made
@@ -120,28 +121,6 @@ def test_accuracies_are_rounded_as_in_tables() -> None:
     bars = made.domains()
     bars.value[0], bars.spread[0] = 6.25, 0.25
     assert points(describe(bars))[0].text[0] == "ERM, art: 6.2 ± 0.2"
-
-
-def test_cost_is_over_erm() -> None:
-    times = {Row("erm"): 20.0, Row("fgmix"): 25.0, Row("my_own"): 30.0}
-    cost = divide_costs(Costs(times, {Row("erm"): "ERM", Row("fgmix"): "FGMix"}))
-    assert cost.rows.tolist() == ["ERM", "FGMix", "my_own"]
-    assert cost.value[:, 0].tolist() == [1, 1.25, 1.5]
-    assert cost.value[1, 1] == pytest.approx(1.098, abs=1e-3)
-    assert np.isnan(cost.value[2, 1])
-    results = Runs([], costs=Costs({Row("fgmix"): 25.0}))
-    assert not list(collect_costs(Findings(results, select([]), Choices())))
-
-
-def test_cost_has_each_value_beside_its_mark() -> None:
-    arrays = made.cost()
-    chart = describe(arrays)
-    assert [text for _, text in chart.panels[0].y.ticks or ()] == ["ERM", "FGMix", "Fish"]
-    assert [line.x[1] for line in lines(chart)] == [1, 1.2, 3]
-    assert words(chart) == ["1.00", "1.20", "3.00", "1.00", "1.10"]
-    assert len({line.colour for line in lines(chart)}) == 1  # "measured here", whatever the algorithm
-    arrays.value[:, 1] = np.nan
-    assert "Diamonds" not in describe(arrays).caption
 
 
 def test_ranks_and_their_groups() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fgmix.mixing import flatness, mixing_matrix
 from fgmix.mixing.flatness import (
+    compute_chain_losses,
     differentiate_gaps,
     draw_steps,
     flat_loss,
@@ -66,9 +67,9 @@ def test_given_directions_value_and_gradient_are_the_literal_ones(bias: bool, m:
 
     Q, R = torch.linalg.qr(z.T)
     E = torch.cat([torch.einsum("dr,scd->rsc", Q, U[:, :, :d]), U[:, :, d:].permute(2, 0, 1)])
-    steps = 2.0 * E / U.flatten(1).norm(dim=1).view(1, -1, 1)
-    steps = torch.cat([torch.zeros_like(steps[:, :1]), steps], 1)
-    gaps, (in_coordinates, in_logits) = differentiate_gaps(head(A @ z).detach(), (A @ R.T).detach(), steps, y)
+    scale = torch.cat([torch.zeros(1, dtype=torch.float64), 2.0 / U.flatten(1).norm(dim=1)])
+    u = torch.cat([E[:, :1], E], 1)  # the first has scale zero
+    gaps, (in_coordinates, in_logits) = differentiate_gaps(head(A @ z).detach(), (A @ R.T).detach(), u, scale, y)
     literal, expected = value_and_gradient(flat_loss_along(head, A @ z, y, 2.0, flat_parameters(head, U)), A)
 
     torch.testing.assert_close(gaps.square().mean(), literal)
@@ -91,7 +92,7 @@ def literal_gaps(head: nn.Linear, A: Tensor, z: Tensor, y: Tensor, gamma: float,
 
 def low_rank_gaps(head: nn.Linear, A: Tensor, z: Tensor, y: Tensor, gamma: float, S: int) -> Tensor:
     coordinates = A @ torch.linalg.qr(z.T, mode="r").R.T
-    return differentiate_gaps(head(A @ z), coordinates, draw_steps(head, coordinates, gamma, S, None), y)[0]
+    return differentiate_gaps(head(A @ z), coordinates, *draw_steps(head, coordinates, gamma, S, None), y)[0]
 
 
 def assert_same_moments(a: Tensor, b: Tensor) -> None:
@@ -132,8 +133,8 @@ def test_steps_have_norm_gamma() -> None:
     head = nn.Linear(d, C).double()
     z = torch.randn(d + 1, d, dtype=torch.float64)
     coordinates = torch.linalg.qr(z.T, mode="r").R.T
-    drawn = draw_steps(head, coordinates, 2.5, S, None)
-    changes = torch.einsum("mr,rsc->smc", with_bias(head, coordinates), drawn)
+    u, scale = draw_steps(head, coordinates, 2.5, S, None)
+    changes = torch.einsum("mr,rsc,s->smc", with_bias(head, coordinates), u, scale)
     steps = torch.linalg.solve(with_bias(head, z), changes)  # (1 + S, d + 1, C)
     expected = torch.tensor([0.0] + S * [2.5], dtype=torch.float64)  # the first is no step
     torch.testing.assert_close(steps.flatten(1).norm(dim=1), expected)
@@ -141,7 +142,7 @@ def test_steps_have_norm_gamma() -> None:
 
 def test_general_heads_draw_the_same_estimator() -> None:
     """The general path on an MLP equals the literal loss along the same u, drawn in chunks of 1, 4 and all."""
-    head = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, C)).double()
+    head = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, C)).double()
     A, z, y = mixture(4, 7, 6)
     P = sum(p.numel() for p in head.parameters())
     for chunks in ([1] * 9, [4, 4, 1], [9]):
@@ -155,10 +156,48 @@ def test_general_heads_draw_the_same_estimator() -> None:
             torch.testing.assert_close(got, wanted)
 
 
-def test_general_and_linear_paths_agree_where_both_apply() -> None:
-    """One Linear layer, bare and inside a Sequential: 60 estimates of 200 directions each, five standard errors."""
-    head = nn.Linear(8, C).double()
-    A, z, y = mixture(3, 4, 8)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("m", "d"), [(5, 12), (9, 4)])
+def test_given_directions_a_chain_has_the_literal_value_and_gradient(bias: bool, m: int, d: int) -> None:
+    """As for one layer: the first layer by its factor, u itself for the others."""
+    head = nn.Sequential(nn.Linear(d, 5, bias=bias), nn.Tanh(), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, C, bias=bias))
+    A, z, y = mixture(4, m, d)
+    first = head.double()[0]
+    u = torch.randn(7, sum(p.numel() for p in head.parameters()), dtype=torch.float64)
+    u[0] = 0.0
+    scale = 2.0 / u.norm(dim=1, keepdim=True)
+    scale[0] = 0.0
+    steps = u * scale
+    weight, v, rest = steps.split([5 * d, 5 * bias, steps.shape[1] - 5 * (d + bias)], 1)
+    Q, R = torch.linalg.qr(z.T)
+    E = torch.cat([torch.einsum("dr,sod->sro", Q, weight.view(7, 5, d)), v.view(7, bias, 5)], 1)
+    moved = rest + nn.utils.parameters_to_vector([p for layer in head[1:] for p in layer.parameters()])
+    outputs, coordinates = (each.detach().requires_grad_() for each in (first(A @ z), A @ R.T))
+    losses = compute_chain_losses(tuple(head), outputs, coordinates, E, moved.detach(), y)
+    value = (losses[0] - losses[1:]).square().mean()
+    in_coordinates, in_outputs = torch.autograd.grad(value, [coordinates, outputs])
+    literal, expected = value_and_gradient(flat_loss_along(head, A @ z, y, 2.0, u[1:]), A)
+    torch.testing.assert_close(value, literal)
+    torch.testing.assert_close(in_coordinates @ R + in_outputs @ (z @ first.weight.T).T, expected)
+
+
+class Whole(nn.Module):
+    """A head of a class of its own, which takes the general path."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, z: Tensor) -> Tensor:
+        logits: Tensor = self.head(z)
+        return logits
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp", "without bias"])
+def test_general_and_special_paths_agree_where_both_apply(kind: str) -> None:
+    """One head, bare and inside a module: 60 estimates of 200 directions each, five standard errors."""
+    head = AROUND[kind]().double()
+    A, z, y = mixture(3, 4, 5)
 
     def estimates(classifier: nn.Module) -> Tensor:
         drawn = []
@@ -167,7 +206,7 @@ def test_general_and_linear_paths_agree_where_both_apply() -> None:
             drawn.append(torch.cat([value.view(1), gradient.flatten()]))
         return torch.stack(drawn)
 
-    fast, general = estimates(head), estimates(nn.Sequential(head))
+    fast, general = estimates(head), estimates(Whole(head))
     error = (fast.var(0) / 60 + general.var(0) / 60).sqrt()
     assert ((fast.mean(0) - general.mean(0)).abs() <= 5 * error).all()
 

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch.nn.functional import logsigmoid
 
 from fgmix.mixing import Discriminator, Prior
 from fgmix.mixing.prior import sample_gaussian
@@ -50,7 +51,7 @@ def test_samples_have_the_gaussian_s_moments() -> None:
     prior = Prior(2)
     prior.mean.copy_(torch.tensor([3.0, -1.0]))
     prior.var.copy_(torch.tensor([4.0, 0.25]))
-    z = sample_gaussian(prior.mean, prior.var, 40_000, torch.Generator().manual_seed(0))
+    z = sample_gaussian(prior.averages(), 40_000, torch.Generator().manual_seed(0))
     assert z.mean(0).tolist() == pytest.approx([3.0, -1.0], abs=5 * 2 / 200)
     assert z.var(0).tolist() == pytest.approx([4.0, 0.25], rel=5 * math.sqrt(2) / 200)
     assert torch.cov(z.T)[0, 1].abs() <= 5 * 1.0 / 200
@@ -60,24 +61,23 @@ def test_losses_are_the_logarithms_of_probabilities() -> None:
     d = Discriminator(4)
     real, fake = torch.randn(8, 4), torch.randn(8, 4)
     p_real, p_fake = (torch.sigmoid(d.second(torch.relu(d.first(z)))) for z in (real, fake))
-    adv, disc = d.losses(real, fake)
+    adv, _, disc, _ = d.losses(real, fake, 0.3)
     torch.testing.assert_close(adv, (1 - p_fake).log().mean())
-    torch.testing.assert_close(disc, -(p_real.log().mean() + (1 - p_fake).log().mean()))
+    torch.testing.assert_close(disc, -0.3 * (p_real.log().mean() + (1 - p_fake).log().mean()))
 
 
 def test_each_loss_reaches_its_own_side_only() -> None:
     d = Discriminator(4)
     z_mix = torch.randn(8, 4, requires_grad=True)
-    adv, disc = d.losses(torch.randn(8, 4), z_mix)
-    adv.backward()
-    assert all(p.grad is None for p in d.parameters())
+    z_prior = torch.randn(8, 4)
+    adv, gradient, disc, pull = d.losses(z_prior, z_mix, 0.3)
+    assert not adv.requires_grad
+    assert not disc.requires_grad
     literal = torch.log(1 - torch.sigmoid(d(z_mix))).mean()
-    torch.testing.assert_close(z_mix.grad, torch.autograd.grad(literal, z_mix)[0])
-
-    z_mix.grad = None
-    disc.backward()
-    assert all(p.grad is not None for p in d.parameters())
-    assert z_mix.grad is None
+    torch.testing.assert_close(gradient / -8, torch.autograd.grad(literal, z_mix)[0])
+    literal = -0.3 * (logsigmoid(d(z_prior)) + logsigmoid(-d(z_mix.detach()))).mean()
+    expected = torch.autograd.grad(2 * literal, list(d.parameters()))
+    torch.testing.assert_close(tuple(pull(torch.tensor(2.0))), expected)
 
 
 @pytest.mark.parametrize("odds", [-1e4, 1e4])
@@ -86,8 +86,8 @@ def test_a_saturated_discriminator_is_finite(odds: float) -> None:
     with torch.no_grad():
         d.second.bias.fill_(odds)
     z_mix = torch.randn(8, 4, requires_grad=True)
-    adv, disc = d.losses(torch.randn(8, 4), z_mix)
+    adv, gradient, disc, pull = d.losses(torch.randn(8, 4), z_mix)
     assert torch.isfinite(adv)
     assert torch.isfinite(disc)
-    gradients = [*torch.autograd.grad(adv, z_mix), *torch.autograd.grad(disc, list(d.parameters()))]
+    gradients = [gradient, *pull(torch.tensor(1.0))]
     assert all(torch.isfinite(g).all() for g in gradients)

@@ -36,7 +36,7 @@ def frequencies(values: torch.Tensor) -> dict[object, float]:
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways of drawing: on a CPU, and with shapes that do not depend on the classes, as on an accelerator."""
     if request.param == "accelerator":
-        monkeypatch.setattr(tuples, "_on_host", lambda _: False)
+        monkeypatch.setattr(tuples, "on_host", lambda _: False)
 
 
 @pytest.mark.usefixtures("path")
@@ -64,12 +64,21 @@ def test_fewer_domains_per_tuple_draws_a_subset_for_each_tuple() -> None:
 def test_without_a_shared_class_an_accelerator_gets_rows_to_ignore(monkeypatch: pytest.MonkeyPatch) -> None:
     y, domains = torch.tensor([0, 0, 1, 2]), torch.tensor([0, 0, 1, 1])
     assert len(draw_tuples(y, domains, 5)[0]) == 0
-    monkeypatch.setattr(tuples, "_on_host", lambda _: False)
+    monkeypatch.setattr(tuples, "on_host", lambda _: False)
     index, labels = draw_tuples(y, domains, 5)
     assert index.shape == (5, 2)
     assert ((index >= 0) & (index < len(y))).all()
     assert labels.tolist() == [-100] * 5
     assert len(draw_tuples(y, domains, 5, domains_per_tuple=3)[0]) == 0  # too few domains, which the host knows
+
+
+@pytest.mark.parametrize("k_tuple", [None, 2])
+def test_a_number_of_classes_saves_counting_them(k_tuple: int | None) -> None:
+    y, domains = torch.tensor([0, 4, 4, 1, 4, 0, 1, 4, 6]), torch.tensor([0, 0, 0, 0, 1, 1, 1, 2, 2])
+    known, counted = (
+        draw_tuples(y, domains, 40, k_tuple, torch.Generator().manual_seed(3), n_classes=C) for C in (7, None)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(known, counted))
 
 
 def test_the_generator_is_the_only_source_of_chance() -> None:

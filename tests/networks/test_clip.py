@@ -25,7 +25,7 @@ def build(name: str, seed: int = 0) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("templates", TEMPLATES.values(), ids=TEMPLATES)
-def test_embeddings_are_those_of_open_clips_zero_shot_recipe(clip_name: str, templates: tuple[str, ...]) -> None:
+def test_embeddings_are_those_of_open_clips_zero_shot_classifier(clip_name: str, templates: tuple[str, ...]) -> None:
     open_clip, model = load_open_clip(), build(clip_name)
     expected = open_clip.build_zero_shot_classifier(model, open_clip.get_tokenizer("tiny-clip"), NAMES, templates)
     torch.manual_seed(0)

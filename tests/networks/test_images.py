@@ -8,7 +8,7 @@ from torch import nn
 
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
-from fgmix.networks.images import PixelRange, image_channels
+from fgmix.networks.generators import PixelRange, image_channels
 
 
 def test_extremes_of_each_channel_become_plus_and_minus_one() -> None:

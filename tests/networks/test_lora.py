@@ -14,7 +14,7 @@ from fgmix.errors import UserError
 from fgmix.networks import Featurizer, build_featurizer
 from fgmix.networks._torchvision import ensure_torchvision
 from fgmix.networks.lora import add_adapters, list_base, merge_adapters
-from fgmix.networks.recompute import recompute_blocks
+from fgmix.networks.parts import recompute_blocks
 from fgmix.testing.contract import copy_through_file, get_tensors, require_same_tensors
 from fgmix.testing.toys import CLASSES, run_steps, toy_batches
 from fgmix.training.averaging import get_predictor_tensors

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
-from fgmix.networks.recompute import recompute_blocks
+from fgmix.networks.parts import recompute_blocks
 from fgmix.networks.stages import find_blocks
 
 BACKBONES = ["small_cnn", "resnet18", "test_vit", "test_convnext", "tf_efficientnet_lite0"]

@@ -20,7 +20,7 @@ from fgmix.deploy.export import export_model
 from fgmix.errors import UserError
 from fgmix.networks import backbones, build_featurizer, registry
 from fgmix.networks.preprocessing import normalisation_of
-from fgmix.records import source
+from fgmix.records import code
 from fgmix.records.schema import to_plain
 from fgmix.training.prepare import choose_load_options, new_algorithm
 from fgmix.training.resolve import resolve
@@ -55,7 +55,7 @@ Load = Callable[..., None]
 def forget() -> None:
     sys.modules.pop("tiny_net", None)
     registry._REGISTRY.pop("tiny", None)
-    for cached in (source.keep_source, source._parse, source._examine):
+    for cached in (code.keep_source, code._examine):
         cached.cache_clear()
 
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from fgmix import algorithms
+from fgmix.algorithms.cnsn import add_selfnorm
 from fgmix.errors import UserError
 from fgmix.networks import Featurizer, build_featurizer, residual_blocks, stages
 from fgmix.networks.names import load_timm
 from fgmix.networks.parts import change_maps
-from fgmix.networks.selfnorm import add_selfnorm
 from fgmix.networks.stages import Stage, sections
 from networks import families
 

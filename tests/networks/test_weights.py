@@ -63,6 +63,12 @@ class TestMatching:
         with pytest.raises(UserError, match="neither by name nor by order"):
             build_featurizer("test_resnet", (3, 32, 32), weights=str(tmp_path / "w.pt"))
 
+    def test_the_names_of_this_backbone_with_another_shape(self, tmp_path: Path) -> None:
+        """Position codes of another image size."""
+        save_file(build_featurizer("test_vit", (3, 32, 32)).net.state_dict(), tmp_path / "w.safetensors")
+        with pytest.raises(UserError, match=r"pos_embed.*--image-size"):
+            build_featurizer("test_vit", (3, 64, 64), weights=str(tmp_path / "w.safetensors"))
+
     def test_safetensors(self, tmp_path: Path) -> None:
         donor = small().net.state_dict()
         save_file(donor, tmp_path / "w.safetensors")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import stat
+from functools import partial
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
+import torch
 
 from fgmix.errors import MachineError, UserError
 from fgmix.records import files
-from fgmix.records.digests import Damaged
-from fgmix.records.files import read_bytes, read_json, read_lines, remove_temporaries, write_bytes, write_json
+from fgmix.records.digests import Damaged, check_zip, digest_of
+from fgmix.records.files import Draft, read_bytes, read_json, read_lines, remove_temporaries, write_bytes, write_json
 
 # Atomic writes
 
@@ -30,7 +34,7 @@ def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def no_space(*_: object) -> None:
+def no_space(*_: object) -> NoReturn:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -42,6 +46,46 @@ def test_the_name_appears_only_when_the_content_is_whole(tmp_path: Path, monkeyp
     assert seen == [False]
     assert path.read_bytes() == b"weights"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_a_disk_that_fills_up_in_the_middle_of_an_archive_is_reported_with_the_size_of_all_of_it(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = iter(range(1, 100))
+
+    class Full(io.BufferedWriter):
+        def write(self, data: Any) -> int:
+            return super().write(data) if next(calls) != count else no_space()
+
+    monkeypatch.setattr(files, "open", lambda path, _: Full(io.FileIO(path, "x")), raising=False)
+    with pytest.raises(MachineError, match=r"\(402 kB\)\. The disk is full"):
+        Draft(tmp_path / "best.pt", partial(torch.save, {"weight": torch.zeros(100_000)}), seal=True).put()
+    assert list(tmp_path.iterdir()) == []
+
+
+def seal_as_before(content: bytes) -> bytes:
+    """Seal an archive as versions before SHA-256 did."""
+    comment = f"fgmix {digest_of(content)}".encode()
+    return content[:-2] + len(comment).to_bytes(2, "little") + comment
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_every_change_of_an_archive_is_found(before: bool, tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    if before:
+        torch.save({"weight": torch.ones(2)}, packed := io.BytesIO())
+        path.write_bytes(seal_as_before(packed.getvalue()))
+    else:
+        Draft(path, partial(torch.save, {"weight": torch.ones(2)}), seal=True).put()
+    with open(path, "rb") as file:
+        check_zip(file, "last.pt")
+        assert torch.load(file)["weight"].sum() == 2
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for damaged in (whole[:place], whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]):
+            with pytest.raises(Damaged):
+                check_zip(io.BytesIO(damaged), "last.pt")
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from fgmix.algorithms import _registry as methods
 from fgmix.cli import main
 from fgmix.data import registry as datasets
 from fgmix.errors import UserError
-from fgmix.records import plugins
-from fgmix.records.plugins import list_files, load_file
+from fgmix.records import code
+from fgmix.records.code import list_files, load_plugin
 from fgmix.records.store import read_record
 from fgmix.results.read import read_runs
 from fgmix.sweeps.design import Sweep
@@ -64,7 +64,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Write a plug-in; what it registers is forgotten after the test."""
     for registry in (methods, datasets):
         monkeypatch.setattr(registry, "_REGISTRY", {**registry._REGISTRY})
-    monkeypatch.setattr(plugins, "_FILES", {})
+    monkeypatch.setattr(code, "_FILES", {})
     monkeypatch.setattr(sys, "path", [*sys.path])
     names = []
 
@@ -115,7 +115,7 @@ def test_actors_and_jobs_find_what_a_file_registers(
     module = importlib.import_module(f"fgmix.sweeps.launchers.{launcher}")
     launch = module.run_ray if launcher == "ray" else partial(module.run_slurm, cluster="local")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    load_file(write("their_plug_in", PLUG_IN))
+    load_plugin(write("their_plug_in", PLUG_IN))
     common = {"steps": 2, "averaging": "none"}
     sweep = Sweep(
         datasets="their_data", algorithms="their_method", test_domains=("lab",), trials=1, hparams=1, common=common
@@ -160,4 +160,4 @@ def test_a_file_that_cannot_be_a_plug_in_is_one_sentence(
 
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(UserError, match=r"no_such\.py"):
-        load_file("no_such.py")
+        load_plugin("no_such.py")

@@ -101,6 +101,15 @@ def test_a_weights_file_is_taken_for_the_protocols_weights(tmp_path: Path) -> No
     assert (spec.backbone, spec.pretrained, spec.interpolation) == ("resnet50", False, "bilinear")
     vit = resolved(backbone="vit_tiny_patch16_224", weights=tmp_path / "w.pt")
     assert (vit.mean[0], vit.interpolation) == (0.5, "bicubic")
+    assert (spec.pretraining, vit.pretraining) == ("", "")
+
+
+def test_the_tag_of_a_weights_file_names_its_pretraining(tmp_path: Path) -> None:
+    (tmp_path / "w.pt").write_bytes(b"w")
+    spec = resolved(backbone="vit_base_patch16_clip_224.openai", weights=tmp_path / "w.pt")
+    assert (spec.backbone, spec.pretrained) == ("vit_base_patch16_clip_224.openai", False)
+    assert spec.pretraining == "OpenAI's 400 M image-text pairs"
+    assert resolve(spec, images()) == spec
 
 
 def test_tag_digest_and_normalisation_are_part_of_the_identity(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ import pytest
 from fgmix.errors import UserError
 from fgmix.records.files import write_json
 from fgmix.records.locks import hold_lock
-from fgmix.records.plans import Plan, write_plan
-from fgmix.records.status import is_locked, read_status, state_of
+from fgmix.records.status import Plan, is_locked, read_status, state_of, write_plan
 from fgmix.records.store import RunBusy
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fgmix.figures.kinds import save_arrays
 from fgmix.records.digests import seal_json
-from fgmix.records.plans import Plan, write_plan
 from fgmix.records.schema import RunRecord, to_plain
+from fgmix.records.status import Plan, write_plan
 from fgmix.records.store import RECORD
 from figures import made
 from results.made import finished

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fgmix.report.write import write_report
+from fgmix.report.page import write_report
 from fgmix.results.read import read_runs
 from report import folders
 from report.test_serve import served
@@ -104,12 +104,12 @@ def test_no_error_and_nothing_fetched(page: Any, file: Path) -> None:
 def test_tables_sort_both_ways_and_filter(page: Any) -> None:
     table = "#results table.sortable"
     button = find(page, f"{table} thead button")[1]
-    assert first_column(page, table)[:3] == ["ERM", "Mixup †", "FGMix"]
+    assert first_column(page, table)[:3] == ["ERM", "Mixup †", "FGMix ▲"]
     button.click()
-    assert first_column(page, table)[:3] == ["FGMix", "Mixup †", "ERM"]  # the highest first
+    assert first_column(page, table)[:3] == ["FGMix ▲", "Mixup †", "ERM"]  # the highest first
     assert button.find_element("xpath", "..").get_attribute("aria-sort") == "descending"
     button.click()
-    assert first_column(page, table)[:3] == ["ERM", "Mixup †", "FGMix"]
+    assert first_column(page, table)[:3] == ["ERM", "Mixup †", "FGMix ▲"]
 
 
 def test_tables_of_many_rows_filter_and_sort_by_words(browser: Any, tmp_path: Path) -> None:
@@ -146,6 +146,8 @@ def test_the_average_is_in_sight_before_and_after_sorting(browser: Any, tmp_path
     script(browser, "arguments[0].click()", head.find_element("css selector", "button"))
     assert head.rect == before  # the arrow has its place
     assert script(browser, "return document.documentElement.scrollWidth") <= width
+    scales = "return [...document.querySelectorAll('.panel svg')].map((s) => s.clientWidth / s.viewBox.baseVal.width)"
+    assert min(script(browser, scales)) > 0.8  # names of 11 pixels are legible
 
 
 def test_a_table_is_copied_and_a_row_has_a_link(page: Any) -> None:

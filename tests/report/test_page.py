@@ -20,21 +20,19 @@ import fgmix.report
 from copying import replace
 from fgmix.cli import main, plots
 from fgmix.errors import UserError
-from fgmix.figures.cd import collect_ranks
+from fgmix.figures.differences import collect_ranks
 from fgmix.figures.kinds import KINDS, save_arrays
 from fgmix.records.files import write_json
 from fgmix.records.metrics import metrics
-from fgmix.records.plans import Plan, write_plan
-from fgmix.report.page import Frame, pack_block, render_page, write_json_block
-from fgmix.report.write import load_figures, write_report
+from fgmix.records.status import Plan, write_plan
+from fgmix.report.page import Frame, load_figures, pack_block, render_page, write_json_block, write_report
 from fgmix.results import statistics
 from fgmix.results.explain import explain_number
 from fgmix.results.formats import Tables
-from fgmix.results.grids import Grid
 from fgmix.results.ranks import rank_rows
 from fgmix.results.read import read_runs
 from fgmix.results.report import Choices, all_tables
-from fgmix.results.runs import Runs
+from fgmix.results.runs import Grid, Runs
 from fgmix.results.selection import Selected, select
 from figures import made
 from report import folders
@@ -156,19 +154,19 @@ def test_nothing_points_outside() -> None:
 def test_figures_are_taken_from_folders_called_figures(tmp_path: Path) -> None:
     folders.write(tmp_path, folders.records())
     folders.add_figures(tmp_path)
-    assert len(load_figures(tmp_path).charts) == len(KINDS)
+    assert len(load_figures(tmp_path)[0]) == len(KINDS)
     text = write_report(read_runs(tmp_path)).read_text()
     assert text.count('<figure id="figure-') == len(KINDS) + len(FIGURES)
-    assert f"fgmix plot results {tmp_path / 'figures' / 'Shift.npz'}" in text
+    assert f"fgmix plot results {tmp_path / 'figures' / 'Embedding.npz'}" in text
 
 
 def test_unfinished_and_broken_figures_do_not_stop_the_page(tmp_path: Path) -> None:
     folders.write(tmp_path, folders.records())
     folders.add_figures(tmp_path)
     (tmp_path / "figures" / ".tsne@.partial.npz").write_bytes(b"half")
-    (tmp_path / "figures" / "Shift.npz").write_bytes(b"PK torn")
+    (tmp_path / "figures" / "Embedding.npz").write_bytes(b"PK torn")
     text = Seen(write_report(read_runs(tmp_path)).read_text()).text
-    assert f"Expected the arrays of a figure at {tmp_path / 'figures' / 'Shift.npz'}" in text
+    assert f"Expected the arrays of a figure at {tmp_path / 'figures' / 'Embedding.npz'}" in text
     assert "partial" not in text
 
 
@@ -187,12 +185,12 @@ def test_nothing_is_shown_twice(tmp_path: Path) -> None:
     folders.write(tmp_path, folders.records())
     for place in ("one", "two"):
         (tmp_path / place / "figures").mkdir(parents=True)
-        save_arrays(tmp_path / place / "figures" / "shift.npz", made.shift())
+        save_arrays(tmp_path / place / "figures" / "tsne.npz", made.embedding())
     selection = select(folders.records())
     ranks = collect_ranks(rank_rows(selection), selection.labels)
     save_arrays(tmp_path / "one" / "figures" / "cd.npz", ranks)
     text = write_report(read_runs(tmp_path)).read_text()
-    assert list_figures(text) == [*FIGURES, "shift"]
+    assert list_figures(text) == [*FIGURES, "tsne"]
     assert text.count("<h3>Ranks</h3>") == 1  # the figure, without the table of the same numbers
 
 
@@ -361,7 +359,7 @@ def test_folders_without_a_dataset_in_common(tmp_path: Path) -> None:
     assert len({*titles}) == len(titles) == len(FIGURES)
     seen = Seen(text).text
     assert "Overall" not in seen
-    assert "other: ERM (theirs) reaches 70.0 % on average. It is the only method." in seen
+    assert "other: ERM reaches 70.0 % on average. It is the only method." in seen
     assert "--dataset toy --selection training_domain" in seen
 
 

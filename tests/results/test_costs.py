@@ -9,8 +9,8 @@ import pytest
 
 from fgmix.errors import UserError
 from fgmix.records.files import write_json
-from fgmix.records.plans import COST_FILE
 from fgmix.records.rows import Row
+from fgmix.records.status import COST_FILE
 from fgmix.results.costs import Costs, cost_table
 from fgmix.results.read import read_runs
 from fgmix.results.report import tabulate

@@ -12,8 +12,8 @@ from copying import replace
 from fgmix import algorithms
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import BENCHMARKS, known_domains
-from fgmix.records.plans import Plan, write_plan
 from fgmix.records.rows import Row
+from fgmix.records.status import Plan, write_plan
 from fgmix.records.store import unpack, write_record
 from fgmix.results.domainbed import from_domainbed, name_algorithm, to_domainbed
 from fgmix.results.explain import explain_number

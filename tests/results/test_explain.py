@@ -13,9 +13,8 @@ from fgmix.cli import app
 from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec, command
 from fgmix.results.explain import describe_origin, explain_number
-from fgmix.results.grids import Grid
 from fgmix.results.read import read_runs
-from fgmix.results.runs import Runs
+from fgmix.results.runs import Grid, Runs
 from fgmix.sweeps.execute import run_sweeps
 from fgmix.training.prepare import prepare
 from results.made import GRID, Parts, finished, grid_records, run
@@ -160,6 +159,7 @@ def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeyp
         window="0:100",
         frozen=True,
         views=2,
+        weighted_loss=True,
     )
     default = RunSpec(dataset="", algorithm="", test_domains=("",))
     assert [name for name in RunSpec.__struct_fields__ if getattr(spec, name) == getattr(default, name)] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fgmix.records.files import read_json, write_json
-from fgmix.records.plans import Plan, write_plan
+from fgmix.records.status import Plan, write_plan
 from fgmix.results.read import NothingFinished, read_runs
 from fgmix.results.report import tabulate
 from fgmix.results.selection import select

@@ -16,8 +16,8 @@ from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
 from fgmix.results.differences import comparison_table, mark_rows
 from fgmix.results.formats import comma_separated, latex, markdown
+from fgmix.results.intervals import detectable_difference
 from fgmix.results.paper_rows import add_paper_rows
-from fgmix.results.power import detectable_difference
 from fgmix.results.ranks import Ranking, critical_difference, rank_rows, ranking_table, unranked_table
 from fgmix.results.selection import select
 from fgmix.results.statistics import (
@@ -199,9 +199,9 @@ def test_copies_enter_neither_holms_family_nor_the_ranks() -> None:
     gains = {"erm": 0.0, "m1": 0.01, "m2": 0.02}
     records = [twice(0.5 + gain * (1 + r), algorithm=name, trial=r) for name, gain in gains.items() for r in range(8)]
     selection = select(records)
-    assert copies(selection) == {Row(name, model="swa"): Row(name) for name in gains}
+    assert copies(selection, None) == {Row(name, model="swa"): Row(name) for name in gains}
     alone = select([replace(r, evaluations=(only_raw(r.evaluations[0]),)) for r in records])
-    assert not copies(alone)
+    assert not copies(alone, None)
     found = {c.row: c for c in compare(selection)}
     for comparison in compare(alone):
         assert found[comparison.row] == comparison  # the same p-values as without the copies
@@ -221,13 +221,13 @@ def only_raw(evaluation: Evaluation) -> Evaluation:
 def test_equal_numbers_of_different_runs_are_no_copies() -> None:
     erm, twin = (run("a", {20: {"a": (0.5, 0.5), "b": (None, v)}}, algorithm=n) for n, v in (("erm", 0.6), ("m1", 0.7)))
     selection = select([erm, twin])
-    assert copies(selection) == {}
+    assert copies(selection, None) == {}
     assert compare(selection)[0].p == 1.0
 
 
 def test_a_method_that_is_erm_at_every_evaluation_is_a_copy_of_it() -> None:
     selection = select(sweep({"erm": ERM, "idle": ERM}, domains="a b"))
-    assert copies(selection) == {Row("idle"): Row("erm")}
+    assert copies(selection, None) == {Row("idle"): Row("erm")}
     table = mark_rows(dataset_table(selection, "toy"), compare(selection))
     assert table.label(table.rows[1]) == "idle ‡"  # without a mark it would look significant
     assert table.caption.endswith(

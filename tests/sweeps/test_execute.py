@@ -16,8 +16,7 @@ import pytest
 from copying import replace
 from fgmix.errors import MachineError, UserError
 from fgmix.records.locks import hold_lock
-from fgmix.records.plans import Plan, read_plans, write_plan
-from fgmix.records.status import Outcome, read_status, state_of
+from fgmix.records.status import Outcome, Plan, read_plans, read_status, state_of, write_plan
 from fgmix.records.store import RunBusy, pack, unpack
 from fgmix.results.read import read_runs
 from fgmix.sweeps import execute as module

@@ -14,12 +14,10 @@ import pytest
 import torch
 
 from fgmix.errors import MachineError
-from fgmix.records.files import read_lines
-from fgmix.records.status import Outcome, read_error, read_status, state_of
+from fgmix.records.status import Outcome, read_status, state_of
 from fgmix.sweeps import execute as module
 from fgmix.sweeps.design import PlannedRun, plan
-from fgmix.sweeps.execute import MAX_ATTEMPTS, _load_dataset, count_against, execute, postpone, run_sweeps
-from fgmix.sweeps.launchers import Pool
+from fgmix.sweeps.execute import _load_dataset, execute, run_sweeps
 from fgmix.training.loop import _Loop
 from fgmix.training.signals import Stopped
 from sweeps.toys import Here, make_data, records, sessions, toy_sweep
@@ -130,39 +128,6 @@ def test_a_failure_that_cannot_be_recorded_waits(
 
 
 # What follows from it
-
-
-def test_attempts_on_a_machine_that_works_fail_a_run(tmp_path: Path) -> None:
-    for _ in range(MAX_ATTEMPTS):
-        assert state_of(tmp_path / "bad") == "waiting"
-        postpone(tmp_path / "bad", MachineError("The disk is full."), "cpu")
-        count_against(tmp_path / "bad")
-    assert state_of(tmp_path / "bad") == "failed"
-    assert "The disk is full." in read_error(tmp_path / "bad")
-    assert "3 times on workers that finished other runs" in read_error(tmp_path / "bad")
-
-
-class Idle(Pool[str]):
-    """Workers that do nothing."""
-
-    def start(self, place: str) -> str:
-        return place
-
-    def send(self, worker: str, run: PlannedRun) -> None: ...
-    def receive(self, slots: Any) -> Any: ...
-    def stop(self, workers: Any, seconds: float = 0.0) -> None: ...
-
-
-def test_a_worker_that_finishes_another_run_counts_the_attempt(data: str, tmp_path: Path) -> None:
-    first, second = plan(toy_sweep(data, test_domains=("ct", "mr")))
-    pool = Idle([], tmp_path, lambda _: None, ["here"])
-    (slot,) = pool.slots
-    for run, status in ((first, "waiting"), (second, "busy"), (second, "done")):
-        slot.run = run
-        pool._handle(slot, Outcome(run.name, status))  # type: ignore[arg-type]
-    assert not slot.interrupted
-    assert [line["counted"] for line in read_lines(tmp_path / first.name / "attempts.jsonl")] == [True]
-    assert not (tmp_path / second.name).exists()
 
 
 def test_a_sweep_stops_tells_why_and_resumes(data: str, tmp_path: Path, broken: list[Exception]) -> None:

@@ -12,9 +12,9 @@ from copying import replace
 from fgmix.errors import UserError
 from fgmix.progress import format_duration, parse_duration
 from fgmix.records.schema import RunSpec
+from fgmix.sweeps.calibrate import Calibration, RunCost
 from fgmix.sweeps.design import PlannedRun, plan
 from fgmix.sweeps.plan import CostedRun, estimate_costs, select_fitting, summarise
-from fgmix.training.calibrate import Calibration, RunCost
 from sweeps.toys import QUICK, make_data, toy_sweep
 
 
@@ -39,7 +39,8 @@ def test_what_fits_is_the_first_runs() -> None:
 
 def test_a_plan_in_words() -> None:
     assert sum((each.estimate for each in costed(30, 90)), RunCost()) == RunCost(2, 120, 2 * 10**9)
-    *by_method, whole, fits = summarise(costed(3600, 1800, 1800), workers=2, budget=3600)
+    head, *by_method, whole, fits = summarise(costed(3600, 1800, 1800), workers=2, budget=3600)
+    assert head.split() == ["dataset", "method", "time", "disk"]
     assert [line.split() for line in by_method] == [["d", "erm", "3", "runs", "1", "h", "0", "min", "3.00", "GB"]]
     # The two largest checkpoints at once, of 20 and 30 MB.
     disk = "3.00 GB of weights, and up to 0.05 GB of checkpoints while runs are in progress"
@@ -87,7 +88,7 @@ def test_a_method_that_cannot_run_is_a_line_of_the_plan(data: str) -> None:
     found = estimate_costs([toy_sweep(data, "erm", "l2a_ot")], device="cpu")
     assert {each.run.spec.algorithm for each in found.runs} == {"erm"}
     assert list(found.impossible) == [("scans", "l2a_ot")]
-    erm, other, whole = summarise(found.runs, impossible=found.impossible)
+    _, erm, other, whole = summarise(found.runs, impossible=found.impossible)
     assert erm.split()[:3] == ["scans", "erm", "3"]
     assert other.startswith("scans            l2a_ot           cannot run: ")
     assert "convolutional" in other

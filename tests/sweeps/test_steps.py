@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from fgmix.progress import Progress
-from fgmix.records.plans import Plan, write_plan
 from fgmix.records.schema import RunSpec
-from fgmix.records.status import STALE_SECONDS, read_steps, step_file
+from fgmix.records.status import STALE_SECONDS, Plan, read_steps, step_file, write_plan
 from fgmix.sweeps.design import PlannedRun
-from fgmix.sweeps.steps import StepFile, show_steps
+from fgmix.sweeps.execute import StepFile, show_steps
 
-RUN = PlannedRun("digits-erm-photo-0", RunSpec(dataset="digits", algorithm="erm", test_domains="photo", steps=300))
+RUN = PlannedRun("digits-erm-photo-0", RunSpec(dataset="digits", algorithm="erm", test_domains="photo"))
 
 
 def test_a_worker_writes_its_step_and_removes_the_file(tmp_path: Path) -> None:
@@ -41,7 +40,8 @@ def test_dead_workers_and_half_written_files_are_left_out(tmp_path: Path) -> Non
 def test_the_sweep_counts_parts_of_runs(tmp_path: Path) -> None:
     write_plan(tmp_path, Plan((RUN.name,), {}), {})
     with Progress("sweep", 12, show=False) as bar, StepFile(RUN, tmp_path) as worker:
-        worker.advance(150)
+        with Progress("erm photo", 300, "steps", show=worker) as run:
+            run.advance(150)
         show_steps(read_steps(tmp_path), bar)
         assert bar.ahead == pytest.approx(0.5)
         assert bar.note == "erm photo step 150/300"

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms import Algorithm, BaseConfig, Batches, _registry, log_uniform, register, search, setting
 from fgmix.algorithms._base import batch_of
+from fgmix.algorithms.mixup import Mixup
 from fgmix.errors import UserError
 from fgmix.networks.stages import stages
 from fgmix.testing import check_algorithm, checks, contract
@@ -177,10 +178,10 @@ class HalfOfDomainBed(Sound):
         beta: float = search(1.0, log_uniform(1e-1, 1e1), help="weight β", domainbed="mldg_beta")
 
 
-class CitesNothing(Sound):
-    """A paper without its link."""
+class MixesWeights(Mixup):
+    """Mixes samples, which weights cannot stand for."""
 
-    paper = "https://arxiv.org/abs/2104.09937"
+    targets = "weighted"  # type: ignore[assignment]
 
 
 @pytest.fixture(autouse=True)
@@ -221,7 +222,7 @@ def test_a_sound_method_passes_everything(capsys: pytest.CaptureFixture[str]) ->
         (UndeclaredSetting, "declared_settings", r"Declare `beta` by `setting\(…\)`"),
         (HalfOfDomainBed, "declared_settings", "`beta` has a name of DomainBed's: declare `domainbed_name`"),
         (DrawsOutOfBounds, "search_space", "`beta` should be a number at most 1"),
-        (CitesNothing, "declarations", "should give the paper, https://arxiv.org/abs/2104.09937"),
+        (MixesWeights, "targets", "`targets` should be soft"),
     ],
 )
 def test_what_is_broken_is_named(broken: type[Algorithm], check: str, sentence: str) -> None:

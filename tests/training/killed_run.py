@@ -70,6 +70,7 @@ def kill_at(patch: pytest.MonkeyPatch, moment: str, count: int, end: Callable[[]
         def dying_step(self: Any, batches: Any) -> None:
             step(self, batches)
             if is_due():
+                self.written.result()  # the last checkpoint is on the disk
                 end()
 
         patch.setattr(loop._Loop, "_step", dying_step)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,12 @@ from algorithms.test_synchronisation import NoWaiting, meta, on_meta
 from algorithms.toys import toy_algorithm, toy_batches
 from copying import replace
 from fgmix.algorithms import Algorithm, create
+from fgmix.records.evaluations import Model
+from fgmix.training import loop
 from fgmix.training.averaging import OverfitAware, RunningMean, WeightAverage, get_predictor_tensors
+from fgmix.training.evaluate import Start, score_run
 from fgmix.training.loop import train
+from fgmix.training.prepare import PreparedRun
 from training.killed_run import toy_data, toy_spec
 
 __all__ = ["meta"]  # a fixture
@@ -32,7 +37,8 @@ def test_mean_of_all_weights_from_the_start_on() -> None:
         erm.step(toy_batches())
         mean.update(step)
         seen.append(snapshot(erm))
-        if step < 3:
+        assert mean.is_raw == (step <= 3)
+        if mean.is_raw:
             assert all(torch.equal(mean.average()[name], now) for name, now in seen[-1].items())
     for name in seen[0]:
         expected = torch.stack([s[name].double() for s in seen[2:]]).mean(0)
@@ -61,6 +67,21 @@ def test_an_average_from_tau_on_contains_nothing_from_before(algorithm: str, tmp
     assert record.spec.averaging_start == 18
     same = {e.step: e.loss["raw"] == e.loss["swa"] for e in record.evaluations}
     assert same == {9: True, 18: True, 27: False, 30: False}
+
+
+def test_an_average_that_is_the_raw_model_is_not_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At steps 9 and 18 the scores of the raw model are those of the average, which begins at 18."""
+    scored: list[tuple[int, list[str]]] = []
+
+    def score(run: PreparedRun, algorithm: Algorithm, models: Mapping[Model, Start], step: int) -> Any:
+        scored.append((step, list(models)))
+        return score_run(run, algorithm, models, step)
+
+    monkeypatch.setattr(loop, "score_run", score)
+    spec = replace(toy_spec("erm"), averaging_start=18, eval_every=9, steps=27)
+    record = train(spec, tmp_path, dataset=toy_data(), device="cpu", progress=False)
+    assert scored == [(9, ["raw"]), (18, ["raw"]), (27, ["raw", "swa"])]
+    assert [each.loss["raw"] == each.loss["swa"] for each in record.evaluations] == [True, True, False]
 
 
 def test_integer_buffers_are_copied_not_averaged() -> None:

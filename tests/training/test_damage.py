@@ -16,7 +16,7 @@ from fgmix.errors import UserError
 from fgmix.records.schema import RunRecord, RunSpec, to_plain
 from fgmix.records.store import RunFolder, read_record
 from fgmix.training.loop import train
-from fgmix.training.state import check_weights, pack, read_checkpoint, read_weights
+from fgmix.training.state import check_weights, read_checkpoint, read_weights, write_tensors
 from fgmix.training.trunk import FOLDER
 from training.killed_run import toy_data, toy_spec
 from training.test_resume import run_killed
@@ -155,7 +155,7 @@ def test_a_checkpoint_that_no_run_wrote_is_not_resumed_from_although_it_is_seale
     newest, _ = RunFolder(the_run(out)).checkpoints
     state = read_checkpoint(newest, "cpu")
     forge(state)
-    newest.write_bytes(pack(state))
+    write_tensors(newest, state)
     assert to_plain(finish(out)) == to_plain(done)
     assert "checkpoint.pt. Found other bytes" in capsys.readouterr().err
 
@@ -177,7 +177,7 @@ def test_a_checkpoint_whose_optimiser_or_average_does_not_fit_is_an_error(
     newest, _ = RunFolder(the_run(out)).checkpoints
     state = read_checkpoint(newest, "cpu")
     forge(state["algorithm"]["_extra_state"]["optimizers"]["optimizer"]["state"][0], state)
-    newest.write_bytes(pack(state))
+    write_tensors(newest, state)
     with pytest.raises(UserError, match="ValueError"):
         finish(out)
 

@@ -98,10 +98,11 @@ def train_in_two(data: Path, out: Path, **settings: object) -> RunRecord:
 
 
 @pytest.mark.long
-def test_two_processes_have_the_bits_of_two_micro_batches(arrays: Path, tmp_path: Path) -> None:
-    recipe = {"optimizer": "adamw", "schedule": "cosine", "lr_warmup": 5, "clip_norm": 0.5, "weight_decay": 0.1}
-    two = train_in_two(arrays, tmp_path / "two", **recipe)
-    one = train_alone(arrays, tmp_path / "one", accumulate=2, **recipe)
+def test_two_micro_batches_have_the_same_bits_in_one_process_and_in_two(arrays: Path, tmp_path: Path) -> None:
+    optimizer = {"optimizer": "adamw", "schedule": "cosine", "lr_warmup": 5, "clip_norm": 0.5, "weight_decay": 0.1}
+    two = train_in_two(arrays, tmp_path / "two", accumulate=2, **optimizer)
+    one = train_alone(arrays, tmp_path / "one", accumulate=2, **optimizer)
+    assert two.spec.name == one.spec.name
     assert to_plain(two)["evaluations"] == to_plain(one)["evaluations"]
     assert two.folder
     assert one.folder
@@ -113,13 +114,13 @@ def test_two_processes_have_the_bits_of_two_micro_batches(arrays: Path, tmp_path
 @pytest.mark.long
 def test_two_processes_resume_what_one_began_and_agree_with_it(arrays: Path, tmp_path: Path) -> None:
     """The stated tolerance of the same batch in one process: 1e-5 in a loss, with SGD."""
-    recipe = {"optimizer": "sgd", "lr": 0.01, "schedule": "cosine"}
-    one = train_alone(arrays, tmp_path / "one", **recipe)
+    optimizer = {"optimizer": "sgd", "lr": 0.01, "schedule": "cosine"}
+    one = train_alone(arrays, tmp_path / "one", **optimizer)
     with pytest.MonkeyPatch.context() as patch:
         kill_at(patch, "step", 13)
         with pytest.raises(Killed):
-            train_alone(arrays, tmp_path / "two", **recipe)
-    two = train_in_two(arrays, tmp_path / "two", **recipe)
+            train_alone(arrays, tmp_path / "two", **optimizer)
+    two = train_in_two(arrays, tmp_path / "two", **optimizer)
     assert two.spec.name == one.spec.name
     for ours, theirs in zip(two.evaluations, one.evaluations, strict=True):
         for model in ("raw", "swa"):

@@ -130,9 +130,9 @@ def test_checkpoints_by_time_change_nothing_but_what_a_kill_loses(tmp_path: Path
     spec = replace(toy_spec(), checkpoint_every=0, eval_every=1000, steps=100, checkpoint_minutes=1.0)
     saved: list[int] = []
 
-    def save(paths: Any, algorithm: Any, average: Any, progress: TrainingState) -> None:
+    def save(paths: Any, algorithm: Any, average: Any, progress: TrainingState) -> Any:
         saved.append(progress.step)
-        save_checkpoint(paths, algorithm, average, progress)
+        return save_checkpoint(paths, algorithm, average, progress)
 
     patched.setattr(loop, "save_checkpoint", save)
     times = iter(range(0, 10_000, 2))

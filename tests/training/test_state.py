@@ -1,7 +1,8 @@
-"""The metrics of steps between two evaluations."""
+"""The metrics of steps between two evaluations, and the files of tensors."""
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import fgmix
 from fgmix.data import from_arrays
 from fgmix.mixing.effect import METRICS
 from fgmix.records.schema import RunSpec
-from fgmix.training.state import TrainingState, is_measured
+from fgmix.training.state import TrainingState, is_measured, read_weights, write_tensors
 
 
 def test_a_metric_is_averaged_over_the_steps_that_have_it() -> None:
@@ -34,3 +35,17 @@ def test_costly_metrics_are_recorded_by_every_evaluation(tmp_path: Path) -> None
     assert [evaluation.step for evaluation in record.evaluations] == [4, 8, 12]
     assert all({*METRICS, "lam", "mixed", "loss"} <= evaluation.metrics.keys() for evaluation in record.evaluations)
     assert record.evaluations[-1].metrics["mixed"] == 32
+
+
+def test_a_file_of_tensors_is_written_without_a_copy_of_all(tmp_path: Path) -> None:
+    """One tensor at a time is copied to bytes."""
+    tensors = {f"t{i}": torch.full((2**18,), float(i)) for i in range(16)}  # 1 MB each
+    write_tensors(tmp_path / "t.pt", tensors)  # imports and buffers
+    tracemalloc.start()
+    try:
+        write_tensors(tmp_path / "t.pt", tensors)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4e6
+    assert torch.equal(read_weights(tmp_path / "t.pt")["t15"], tensors["t15"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,15 +22,37 @@ from fgmix.algorithms._optimizer import (
     rate_others,
     set_rates,
 )
-from fgmix.algorithms._task import Task
 from fgmix.errors import UserError, bad_value
+from fgmix.networks.clip import TextTower
+from fgmix.networks.preprocessing import Normalisation
+from fgmix.records.declarations import find_reference
 from fgmix.records.schema import Head
 
 Batches = list[tuple[Tensor, Tensor]]
 Predict = Callable[[Tensor], Tensor]  # x → logits
+Targets = Literal["classes", "soft", "weighted"]  # each includes those before it; see `Algorithm.targets`
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # the parts of the state of a parameter in Adam and AdamW
+
+
+@dataclass(frozen=True)
+class Task:
+    """The task of a run. A method that declares `needs_task` gets it through `Algorithm.set_task`."""
+
+    classes: tuple[str, ...]  # names in the order of the labels; in words for a head of text embeddings
+    domains: tuple[str, ...]  # names of the source domains, in the order of the batches
+    normalisation: Normalisation | None = None  # of the images that the network sees; None for arrays
+    build_text: Callable[[], TextTower] | None = None  # builds the text tower of the backbone; None if it has none
+
+    def require_text(self) -> TextTower:
+        """Build the text tower of the backbone."""
+        if self.build_text is None:
+            raise UserError(
+                "Expected a backbone with a text tower, such as open_clip:ViT-B-16.openai. Found one without. Name it "
+                "with --backbone."
+            )
+        return self.build_text()
 
 
 class Algorithm(nn.Module):
@@ -56,8 +79,8 @@ class Algorithm(nn.Module):
 
     # What the rest of the package needs to know about a method, declared only in its file.
     label: ClassVar[str] = ""  # name in tables; the registered name unless declared
-    year: ClassVar[int | None] = None  # of the paper
-    paper: ClassVar[str | None] = None  # its link: arXiv or DOI
+    year: ClassVar[int | None] = None  # of the paper: that of the reference in the docstring, unless declared
+    paper: ClassVar[str | None] = None  # its link, arXiv or DOI, likewise
     family: ClassVar[str | None] = None  # one of `records.declarations.FAMILIES`
     cost: ClassVar[float | None] = None  # operations of a step relative to ERM, by `benchmarks/operations.py`
     keeps: ClassVar[str | None] = None  # further networks that it keeps in memory, in a few words
@@ -71,29 +94,40 @@ class Algorithm(nn.Module):
     needs_indices: ClassVar[bool] = False  # True: each batch (x, y) has `indices`, those of its samples in their domain
     needs_norms: ClassVar[bool] = False  # True: needs normalisation layers with a scale and a shift
     adapts_at_test: ClassVar[bool] = False  # True: predicts batches of `config.test_batch_size`, see `start_test`
-    at_work: ClassVar[Mapping[str, Any]] = {}  # settings with which every part is active from the first step
     delayed: ClassVar[Mapping[str, str]] = {}  # parts that start later, by the setting that gives the step
+    # settings with which every part is active from the first step: 0 for those of `delayed`, unless declared
+    at_work: ClassVar[Mapping[str, Any]] = {}
     restarts: ClassVar[tuple[str, ...]] = ()  # settings that give the step of a reset; see `restart_optimizer`
     forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of costlier variants by name, timed and tested too
     # True: the loss is a mean over samples, each computed from that sample alone; see `backward`.
     per_sample: ClassVar[bool] = False
+    # What y may be. "classes": integers (b,). "soft": also soft labels, floats (b, C); y enters cross-entropies alone.
+    # "weighted": also such rows times the weights of the samples, which enter means of cross-entropies alone.
+    targets: ClassVar[Targets] = "classes"
     recomputable: ClassVar[bool] = True  # False: weights differ between forward and backward pass; see `recompute`
     wrappable: ClassVar[bool] = True  # whether SAM and SAGM may replace `Algorithm.update`; see `__init_subclass__`
     Config: ClassVar[type[BaseConfig]] = BaseConfig
+    config: Any  # an instance of `Config`, which each method defines: for mypy a method need not name its own
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Set `wrappable` and `per_sample` to False for a class with an update of its own that does not declare them.
+        """Reset `wrappable`, `per_sample` and `targets` for a class with an update of its own that lacks them.
 
         A class with an `update` or `step` declares `wrappable = True` if its `update` ends in
         `super().update(batches)`, which a wrapper replaces; otherwise the wrapper would have no effect. A class with an
-        objective of its own declares `per_sample = True` if that is so.
+        objective of its own declares `per_sample = True` if that is so, and the `targets` that it accepts.
         """
         super().__init_subclass__(**options)
-        own = vars(cls).keys()
+        own = set(vars(cls))
+        for fact, value in find_reference(cls.__doc__).items():
+            if fact not in own:
+                setattr(cls, fact, value)
+        if "delayed" in own and "at_work" not in own:
+            cls.at_work = dict.fromkeys(cls.delayed, 0)
         if {"update", "step"} & own and "wrappable" not in own:
             cls.wrappable = False
-        if {"objective", "update", "step"} & own and "per_sample" not in own:
-            cls.per_sample = False
+        if {"objective", "update", "step"} & own:
+            cls.per_sample = "per_sample" in own and cls.per_sample
+            cls.targets = cls.targets if "targets" in own else "classes"
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
         check_parts(featurizer, classifier, n_domains)
@@ -131,15 +165,17 @@ class Algorithm(nn.Module):
     def backward(self, batches: Batches) -> dict[str, Tensor]:
         """Add the gradients of the objective to those of the parameters, and return its terms.
 
-        The gradients of the recipe's micro-batches are added up, weighed by their shares of the samples.
+        The gradients of micro-batches are added up, weighed by their shares of the samples.
         """
-        parts, total = split_batches(batches, self.config.accumulate), dict[str, Tensor]()
-        for part, share in parts:
+        if self.config.accumulate == 1:
+            terms = self.objective(batches)
+            check_metrics(terms, trained=True)
+            terms["loss"].backward()
+            return terms
+        total: dict[str, Tensor] = {}
+        for part, share in split_batches(batches, self.config.accumulate):
             terms = self.objective(part)
             check_metrics(terms, trained=True)
-            if len(parts) == 1:
-                terms["loss"].backward()
-                return terms
             (share * terms["loss"]).backward()
             for name, value in terms.items():
                 total[name] = total.get(name, 0) + share * value.detach()
@@ -255,7 +291,7 @@ class Algorithm(nn.Module):
         lr: float | None = None,
         betas: tuple[float, float] | None = None,
     ) -> Optimizer:
-        """Build the recipe's optimiser for g and h, or for the networks that a method trains in their place.
+        """Build the optimiser for g and h, or for the networks that a method trains in their place.
 
         `lr` overrides the config's, and scales that of the head. `betas` are the method's own, of Adam and AdamW.
         """
@@ -276,7 +312,7 @@ class Algorithm(nn.Module):
         weight_decay: float | None = None,
         betas: tuple[float, float] | None = None,
     ) -> Optimizer:
-        """Build the recipe's optimiser for other parameters than those of g and h, such as a discriminator's."""
+        """Build the optimiser for other parameters than those of g and h, such as a discriminator's."""
         return build_optimizer(self._rate(parameters, lr, weight_decay), self.config, betas)
 
     def add_parameters(
@@ -333,12 +369,13 @@ class Algorithm(nn.Module):
         for domain, batch in enumerate(batches):
             is_pair = isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(t, Tensor) for t in batch)
             x, y = batch if is_pair else (torch.tensor(0), torch.tensor(0))
-            if x.ndim < 1 or y.ndim != 1 or y.dtype != torch.int64 or not len(x) == len(y) > 0:
+            soft = self.targets != "classes" and y.ndim == 2 and y.is_floating_point()
+            if x.ndim < 1 or not (soft or (y.ndim == 1 and y.dtype == torch.int64)) or not len(x) == len(y) > 0:
                 raise UserError(
                     f"Expected a batch (x, y) of tensors, samples and their classes. Found another one of source "
                     f"domain {domain}. Pass as many labels as samples, at least one, as integers of torch.int64."
                 )
-        labels = [y for _, y in batches if not y.is_meta]
+        labels = [y for _, y in batches if not (y.is_meta or y.ndim == 2)]
         if self.updates or not labels:  # once, because it reads numbers: on a GPU the host waits for them
             return
         low, high = min(int(y.min()) for y in labels), max(int(y.max()) for y in labels)
@@ -457,14 +494,17 @@ def split_batches(batches: Batches, n: int) -> list[tuple[Batches, float]]:
 
 def domains_of(batches: Batches) -> Tensor:
     """Return the number of the domain that each sample of `batch_of(batches)` comes from, (k·b,)."""
-    return torch.cat([torch.full_like(y, e) for e, (_, y) in enumerate(batches)])
+    return torch.cat([torch.full((len(y),), e, device=y.device) for e, (_, y) in enumerate(batches)])
 
 
-def descend(optimizer: Optimizer, loss: Tensor, module: nn.Module | None = None) -> None:
-    """Take one step of the optimiser on the loss; no gradients of other modules are computed if `module` is given."""
-    optimizer.zero_grad(set_to_none=True)
+def descend(optimizer: Optimizer | Sequence[Optimizer], loss: Tensor, module: nn.Module | None = None) -> None:
+    """Take one step of every optimiser on the loss; no gradients of other modules are computed if `module` is given."""
+    optimizers = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
+    for each in optimizers:
+        each.zero_grad(set_to_none=True)
     loss.backward(inputs=None if module is None else list(module.parameters()))
-    optimizer.step()
+    for each in optimizers:
+        each.step()
 
 
 def descend_along(optimizer: Optimizer, parameters: Iterable[nn.Parameter], direction: Iterable[Tensor]) -> None:

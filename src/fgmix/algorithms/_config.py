@@ -9,9 +9,9 @@ from typing import Any, Literal, Protocol, Self, dataclass_transform
 import numpy as np
 
 from fgmix.errors import bad_value, unknown
-from fgmix.records.options import Option, check_options, declare, options_of
+from fgmix.records.options import check_options, declare, options_of
 from fgmix.records.protocols import DEFAULTS, PROTOCOLS
-from fgmix.records.recipe import RECIPE
+from fgmix.records.schema import OPTIMIZER
 
 
 class Distribution(Protocol):
@@ -140,41 +140,41 @@ class BaseConfig:
     steps: int = setting(
         PROTOCOLS["clean"].steps, help="length T of the run; schedules such as τ = 0.6·T are relative to it", ge=1
     )
-    # The recipe: how the gradients of a method become steps. See docs/recipes.md.
+    # The optimiser: how the gradients of a method become steps. See docs/optimiser.md.
     optimizer: Literal["adam", "adamw", "sgd"] = setting(
-        RECIPE["optimizer"], help="update rule; sgd has momentum 0.9", late=True
+        OPTIMIZER["optimizer"], help="update rule; sgd has momentum 0.9", late=True
     )
     schedule: Literal["constant", "cosine", "linear"] = setting(
-        RECIPE["schedule"],
+        OPTIMIZER["schedule"],
         help="learning rates after the warm-up: constant, or falling to 0 at the last step",
         late=True,
     )
     lr_warmup: int = setting(
-        RECIPE["lr_warmup"], help="first steps, in which learning rates rise linearly", ge=0, late=True
+        OPTIMIZER["lr_warmup"], help="first steps, in which learning rates rise linearly", ge=0, late=True
     )
     decay_on: Literal["all", "matrices"] = setting(
-        RECIPE["decay_on"],
+        OPTIMIZER["decay_on"],
         help="matrices: no weight decay of biases, normalisation layers and position codes",
         late=True,
     )
     layer_decay: float = setting(
-        RECIPE["layer_decay"],
+        OPTIMIZER["layer_decay"],
         help="factor of the learning rate for each block or stage below the classifier",
         gt=0,
         le=1,
         late=True,
     )
     head_lr: float | None = setting(
-        RECIPE["head_lr"], help="learning rate of the classifier; none: lr", gt=0, late=True
+        OPTIMIZER["head_lr"], help="learning rate of the classifier; none: lr", gt=0, late=True
     )
     clip_norm: float | None = setting(
-        RECIPE["clip_norm"],
+        OPTIMIZER["clip_norm"],
         help="largest norm of the gradient, to which longer ones are scaled; none: no bound",
         gt=0,
         late=True,
     )
     accumulate: int = setting(
-        RECIPE["accumulate"],
+        OPTIMIZER["accumulate"],
         help="micro-batches of a step, whose gradients are added: less memory, for methods that allow it",
         ge=1,
         late=True,
@@ -192,7 +192,7 @@ class BaseConfig:
     @classmethod
     def of(cls, **settings: Any) -> Self:
         """Build from keywords; an unknown name is an error that lists the known ones."""
-        known = cls.fields()
+        known = options_of(cls)
         for name in settings:
             if name not in known:
                 raise unknown("setting", name, known)
@@ -203,44 +203,39 @@ class BaseConfig:
         """Parse values of `--set name=text` in the types of the fields."""
         if not isinstance(texts, dict):
             raise bad_value("texts", "a dictionary of texts by name of a setting", texts)
-        known = cls.fields()
+        known = options_of(cls)
         for name in texts:
             if name not in known:
                 raise unknown("setting", name, known)
         return {name: known[name].parse(text) for name, text in texts.items()}
 
     @classmethod
-    def fields(cls) -> dict[str, Option]:
-        """Return the declared fields by name."""
-        own: type = cls  # mypy considers type[Self] unhashable
-        return options_of(own)
-
-    @classmethod
     def names(cls) -> list[str]:
-        return list(cls.fields())
+        return list(options_of(cls))
 
     @classmethod
     def spaces(cls, space: str) -> dict[str, Distribution]:
         """Return search distributions by field name; `space` is "domainbed" or "paper"."""
-        spaces = {name: field.extra.get("spaces", {}).get(space) for name, field in cls.fields().items()}
+        spaces = {name: field.extra.get("spaces", {}).get(space) for name, field in options_of(cls).items()}
         return {name: distribution for name, distribution in spaces.items() if distribution is not None}
 
     @classmethod
     def domainbed_names(cls) -> dict[str, str]:
         """Return DomainBed's name for each field."""
-        return {name: field.extra.get("domainbed") or name for name, field in cls.fields().items()}
+        return {name: field.extra.get("domainbed") or name for name, field in options_of(cls).items()}
 
     @classmethod
     def help(cls) -> dict[str, tuple[Any, str]]:
         """Return the default and help line of each field."""
-        return {name: (field.default, field.help) for name, field in cls.fields().items()}
+        return {name: (field.default, field.help) for name, field in options_of(cls).items()}
 
     def as_dict(self) -> dict[str, Any]:
         """Return all values, defaults included except those of late settings, as the run's spec records them."""
-        values = {name: getattr(self, name) for name in self.fields()}
-        late = {name for name, field in self.fields().items() if field.extra.get("late")}
+        given = {name: (getattr(self, name), option) for name, option in options_of(type(self)).items()}
         return {
-            name: value for name, value in values.items() if name not in late or value != self.fields()[name].default
+            name: value
+            for name, (value, option) in given.items()
+            if not option.extra.get("late") or value != option.default
         }
 
 

@@ -1,4 +1,4 @@
-"""The optimisers of a method as its recipe says: parameter groups, update rule, schedule of the rate, clipping."""
+"""The optimisers of a method as its settings say: parameter groups, update rule, schedule of the rate, clipping."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from fgmix.algorithms._config import BaseConfig
-from fgmix.networks.layers import find_layers
+from fgmix.networks.parts import find_layers
 
 MOMENTUM = 0.9  # of SGD
 
@@ -55,7 +55,7 @@ Rated = tuple[nn.Parameter, float, float]  # a parameter, its learning rate and 
 
 
 def build_optimizer(rated: Iterable[Rated], config: BaseConfig, betas: tuple[float, float] | None = None) -> Optimizer:
-    """Build the optimiser that a recipe names. `betas` are those of a method that has its own; SGD has none."""
+    """Build the optimiser that the settings name. `betas` are those of a method that has its own; SGD has none."""
     groups = group_parameters(rated, config)
     usual: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
     if config.optimizer == "sgd":

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
 from torch import nn
 
-from fgmix.algorithms._base import Algorithm, check_parts
+from fgmix.algorithms._base import Algorithm, Task, check_parts
 from fgmix.algorithms._config import BaseConfig
-from fgmix.algorithms._task import Task
 from fgmix.errors import UserError, bad_value, unknown
+from fgmix.records.code import digest_source, keep_sources, load_group, name_origin
 from fgmix.records.declarations import Overview, describe_method, filter_family
-from fgmix.records.plugins import load_group, name_origin
-from fgmix.records.source import digest_source, keep_sources
 
 GROUP = "fgmix.algorithms"  # entry-point group of plug-ins: name = "package.module:Class"
 INNERMOST = "erm"  # the algorithm that a wrapper's name alone wraps
@@ -77,7 +75,7 @@ def names() -> list[str]:
 
     A wrapper's name alone means the wrapper around ERM; `wrapper+method` wraps another method.
     """
-    _load_plug_ins()
+    load_group(GROUP, _add)
     return sorted(_REGISTRY | _WRAPPERS)
 
 
@@ -111,7 +109,7 @@ def get(name: str) -> type[Algorithm]:
         raise UserError(f"Expected the names of a wrapper and a method, such as sam+coral. Found {name!r}. Name both.")
     if plus:
         return _compose(wrapper, inner)
-    if name not in _REGISTRY and name in (failures := _load_plug_ins()):
+    if name not in _REGISTRY and name in (failures := load_group(GROUP, _add)):
         raise UserError(failures[name])
     if name not in _REGISTRY:
         raise unknown("algorithm", name, names())
@@ -157,10 +155,9 @@ def _compose(wrapper_name: str, inner_name: str) -> type[Algorithm]:
     )
 
 
-@cache
-def _load_plug_ins() -> dict[str, str]:
-    """Register the methods of other packages, with a warning for each that fails; returns these by name."""
-    return load_group(GROUP, lambda name, cls: register(name)(cls))
+def _add(name: str, cls: type[Algorithm]) -> None:
+    """Register the method of a plug-in."""
+    register(name)(cls)
 
 
 def describe_code(name: str) -> str:
@@ -195,7 +192,8 @@ def create(
     config = cls.Config.of(**settings)
     check_parts(featurizer, classifier, n_domains)
     check_domains(name, n_domains)
-    check_accumulation(name, config)
+    if config.accumulate > 1:
+        check_accumulation(name, config)
     algorithm = cls(featurizer, classifier, n_domains, config)
     if cls.needs_task:
         if task is None:
@@ -204,11 +202,58 @@ def create(
     return algorithm
 
 
+def configure(
+    name: str,
+    settings: Mapping[str, Any],
+    *,
+    n_domains: int,
+    batch_size: int,
+    shape: tuple[int, ...],
+    soft: bool,
+    weighted: bool,
+) -> BaseConfig:
+    """Build the settings of a method for a run; a run that the method cannot do is an error.
+
+    Args:
+        name: of the method.
+        settings: fields of its `Config`.
+        n_domains: number of source domains.
+        batch_size: samples per source domain and step.
+        shape: of a sample, as the network sees it.
+        soft: whether labels are soft.
+        weighted: whether samples have weights in the loss.
+    """
+    cls = get(name)
+    check_domains(name, n_domains)
+    if soft or weighted:
+        check_targets(name, soft=soft, weighted=weighted)
+    config = cls.Config.of(**settings)
+    if config.accumulate > 1:
+        check_accumulation(name, config)
+    if config.accumulate > batch_size:
+        raise bad_value("accumulate", f"at most the batch size, {batch_size}", config.accumulate)
+    cls.check_batch(config, batch_size, shape)
+    return config
+
+
 def check_accumulation(name: str, config: BaseConfig) -> None:
     """Raise an error for micro-batches in a method whose loss is not a mean over samples."""
-    if config.accumulate > 1 and not get(name).per_sample:
+    if not get(name).per_sample:
         hint = "Lower the batch size, or use --checkpoint-activations."
         raise bad_value("accumulate", f"1 for {name}, which needs the whole batch at once", config.accumulate, hint)
+
+
+def check_targets(name: str, *, soft: bool, weighted: bool) -> None:
+    """Raise an error for soft labels, or for weights in the loss, if the loss of a method does not allow them."""
+    allowed = get(name).targets
+    if soft and allowed == "classes":
+        raise UserError(
+            f"{name} needs one class for each sample. Found soft labels. Choose a method such as erm or mixup, or pass "
+            "the most probable class, y.argmax(1)."
+        )
+    if weighted and allowed != "weighted":
+        hint = "Leave it out: samples are then drawn in proportion to their weights."
+        raise bad_value("weighted_loss", f"false for {name}, whose loss is no mean over samples", True, hint)
 
 
 def check_domains(

@@ -1,5 +1,3 @@
-"""The method ADRMX."""
-
 import copy
 from collections.abc import Mapping
 
@@ -10,9 +8,9 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend, domains_of
 from fgmix.algorithms._config import BaseConfig, Searched, choice, search, setting
 from fgmix.algorithms._registry import register
-from fgmix.functional.contrastive import supervised_contrast
+from fgmix.functional.losses import supervised_contrast
 from fgmix.networks.build import build_classifier
-from fgmix.networks.mlp import build_discriminator
+from fgmix.networks.own import build_discriminator
 
 
 @register("adrmx")
@@ -34,10 +32,9 @@ class ADRMX(Algorithm):
     """
 
     label = "ADRMX"
-    year = 2023
-    paper = "https://arxiv.org/abs/2308.06624"
     family = "adversarial"
     cost = 1.13
+    min_domains = 2
     keeps = "a second network"
     domainbed_name = "ADRMX"
 
@@ -55,8 +52,6 @@ class ADRMX(Algorithm):
         beta1: float = setting(0.5, help="β₁ of both Adam optimisers; β₂ is 0.9", ge=0, lt=1)
         mlp_width: int = setting(256, help="width of the discriminator", ge=1, le=65536)
         mlp_depth: int = search(9, choice(8, 9, 10), help="number of the discriminator's layers", ge=2, le=100)
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
@@ -102,12 +97,13 @@ class ADRMX(Algorithm):
         u, config = z - d, self.config
         i, j = remix_pairs(y, self.n_classes)
         remixed = cross_entropy(self.classifier(u[i] + d[j]), y[i], reduction="sum") / self.n_classes
-        return (
+        terms: Tensor = (
             cross_entropy(self.invariant_head(u), y)
             + config.dclf_lam * cross_entropy(self.domain_head(d), e)
             + config.cnt_lam * (supervised_contrast(z, y) + supervised_contrast(u, y))
             + config.rmxd_lam * remixed
         )
+        return terms
 
 
 def remix_pairs(y: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:

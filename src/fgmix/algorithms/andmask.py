@@ -1,10 +1,6 @@
-"""The method AND-Mask."""
-
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches, descend_along
-from fgmix.algorithms._config import BaseConfig, search, uniform
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, descend_along, register, search, uniform
 from fgmix.functional.gradients import domain_gradients, masked_mean_, share_passed, sign_agreement
 
 
@@ -15,8 +11,7 @@ class ANDMask(Algorithm):
         s = |mean_e sign g_e|,    m = 1[s ≥ τ],    ∇ = m ⊙ mean_e g_e / (mean(m) + 1e-10)
 
     elementwise, with g_e = ∂L_e/∂θ the gradient of domain e's mean cross-entropy and mean(m) taken over one parameter
-    tensor: the fewer elements agree, the larger the update of those that do. At τ = 1 all domains must agree. With one
-    domain it is ERM, except that elements with a gradient of zero are masked.
+    tensor: the fewer elements agree, the larger the update of those that do. At τ = 1 all domains must agree.
 
     Parascandolo et al., "Learning Explanations that are Hard to Vary", 2021, https://arxiv.org/abs/2009.00329.
     Variant: DomainBed's, with the rescaling by mean(m), which the authors leave optional, and one forward pass per
@@ -24,16 +19,14 @@ class ANDMask(Algorithm):
     """
 
     label = "AND-Mask"
-    year = 2021
-    paper = "https://arxiv.org/abs/2009.00329"
     family = "gradient"
     cost = 1.0
+    min_domains = 2
+    targets = "weighted"
     domainbed_name = "ANDMask"
 
     class Config(BaseConfig):
         tau: float = search(1.0, uniform(0.5, 1.0), help="agreement τ from which an element is updated", ge=0, le=1)
-
-    config: Config  # narrows the base's type
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         theta = [p for p in self.parameters() if p.requires_grad]

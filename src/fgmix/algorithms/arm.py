@@ -1,5 +1,3 @@
-"""The method ARM."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,9 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig, Searched, setting
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, Searched, batch_of, register, setting
 from fgmix.errors import UserError
 
 
@@ -30,10 +26,9 @@ class ARM(Algorithm):
     """
 
     label = "ARM"
-    year = 2021
-    paper = "https://arxiv.org/abs/2007.02931"
     family = "context"
     cost = 2.04
+    targets = "soft"
     domainbed_name = "ARM"
     needs_stages = True  # it needs a first convolution, which networks of arrays lack
 
@@ -41,8 +36,6 @@ class ARM(Algorithm):
 
     class Config(BaseConfig):
         train_context: bool = setting(False, help="train the context network (the authors' code); DomainBed does not")
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         in_context = InContext(featurizer)

@@ -1,24 +1,31 @@
-"""The methods CAD and CondCAD."""
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of, domains_of
-from fgmix.algorithms._config import BaseConfig, choice, search, setting
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, choice, domains_of, register, search, setting
 from fgmix.functional import widen
 
 BASE_TEMPERATURE = 0.07  # the authors'; the bottleneck is scaled by T / 0.07
 
 
-class ContrastiveBottleneck(Algorithm):
-    """What CAD and CondCAD share: cross-entropy and a contrastive domain bottleneck on the codes."""
+@register("cad")
+class CAD(Algorithm):
+    """Contrastive adversarial domain bottleneck: a code's domain cannot be inferred from its neighbours.
 
-    year = 2022
-    paper = "https://arxiv.org/abs/2201.00057"
+        L = CE − λ · T/0.07 · mean_i log ( Σ_{j: e_j ≠ e_i} exp(z_i·z_j/T) / Σ_{j≠i} exp(z_i·z_j/T) )
+
+    with e_i the domain of sample i; the mean is over samples that have another of their class in the batch. With
+    `flipped=false`, the numerator is over e_j = e_i and the term is added.
+
+    Ruan et al., "Optimal Representations for Covariate Shift", 2022, https://arxiv.org/abs/2201.00057. Variant:
+    DomainBed's, which is the authors'; with `flipped=false` the numerator counts i itself, with similarity 0.
+    """
+
+    label = "CAD"
+    domainbed_name = "CAD"
     family = "adversarial"
     cost = 1.0
+    min_domains = 2
 
     class Config(BaseConfig):
         lam: float = search(
@@ -33,8 +40,6 @@ class ContrastiveBottleneck(Algorithm):
         flipped: bool = setting(
             True, help="raise the share of other domains instead of lowering that of the own", domainbed="is_flipped"
         )
-
-    config: Config  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
@@ -58,7 +63,7 @@ class ContrastiveBottleneck(Algorithm):
         """Compute z_i·z_j / T (n, n), 0 on the diagonal, as DomainBed has it."""
         with torch.autocast(z.device.type, enabled=False):  # scores up to hundreds: half precision is too coarse
             z = normalize(widen(z), dim=1) if self.config.normalized else widen(z)
-            s = z @ z.T / self.config.temperature
+            s = (z @ z.T).div(self.config.temperature)
         return s - torch.diag(s.diagonal())
 
     def masks(self, same_class: Tensor, same_domain: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,38 +72,17 @@ class ContrastiveBottleneck(Algorithm):
         The arguments, all (n, n), are others of the same class; samples of the same domain, the sample itself among
         them; and all but the sample itself.
         """
-        raise NotImplementedError
-
-
-@register("cad")
-class CAD(ContrastiveBottleneck):
-    """Contrastive adversarial domain bottleneck: a code's domain cannot be inferred from its neighbours.
-
-        L = CE − λ · T/0.07 · mean_i log ( Σ_{j: e_j ≠ e_i} exp(z_i·z_j/T) / Σ_{j≠i} exp(z_i·z_j/T) )
-
-    with e_i the domain of sample i; the mean is over samples that have another of their class in the batch. With
-    `flipped=false`, the numerator is over e_j = e_i and the term is added. With one domain it is ERM.
-
-    Ruan et al., "Optimal Representations for Covariate Shift", 2022, https://arxiv.org/abs/2201.00057. Variant:
-    DomainBed's, which is the authors'; with `flipped=false` the numerator counts i itself, with similarity 0.
-    """
-
-    label = "CAD"
-    domainbed_name = "CAD"
-
-    def masks(self, same_class: Tensor, same_domain: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return other, ~same_domain if self.config.flipped else same_domain, same_class
 
 
 @register("condcad")
-class CondCAD(ContrastiveBottleneck):
+class CondCAD(CAD):
     """CAD within classes: a code's domain cannot be inferred from its neighbours of the same class.
 
         L = CE − λ · T/0.07 · mean_i log ( Σ_{j in C_i: e_j ≠ e_i} exp(z_i·z_j/T) / Σ_{j in C_i} exp(z_i·z_j/T) )
 
     with e_i the domain of sample i and C_i the other samples of its class; the mean is over samples that have another
-    of their class in another domain. With `flipped=false`, the numerator is over e_j = e_i and the term is added. With
-    one domain it is ERM.
+    of their class in another domain. With `flipped=false`, the numerator is over e_j = e_i and the term is added.
 
     Ruan et al., "Optimal Representations for Covariate Shift", 2022, https://arxiv.org/abs/2201.00057. Variant:
     DomainBed's, which is the authors'.

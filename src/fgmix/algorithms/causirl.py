@@ -1,42 +1,40 @@
-"""The methods CausIRL-CORAL and CausIRL-MMD."""
-
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, log_uniform, search
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, log_uniform, register, search
 from fgmix.functional.domains import domain_risks
 from fgmix.functional.kernels import mmd
 from fgmix.functional.moments import moment_distance
 
 
-class CausIRL(Algorithm):
-    """Align the code distributions of two random mixtures of the source domains.
+@register("causirl_coral")
+class CausIRLCORAL(Algorithm):
+    """Match mean and covariance of the codes of two random mixtures of the source domains.
 
-        L = mean_e L_e + γ · d(A, B),    A = ∪_e z_e[:s_e],  B = ∪_e z_e[s_e:],  s_e ~ U{0, …, b_e − 1}
+        L = mean_e L_e + γ · ( mean (μ_A − μ_B)² + mean (C_A − C_B)² ),    A = ∪_e z_e[:s_e],  B = ∪_e z_e[s_e:]
 
-    with L_e the cross-entropy and z_e the codes of domain e. A and B contain the domains in random proportions. If one
-    of them has fewer than two codes, there is no penalty.
+    with L_e the cross-entropy and z_e the codes of domain e, split at a random position s_e; μ and C are means and
+    covariances of codes (see `coral`). The mixtures contain the domains in random proportions and so act as
+    interventions on the domain, under which codes that depend on the causes alone do not change. There is no penalty if
+    one of them has fewer than two codes.
+
+    Chevalley et al., "Invariant Causal Mechanisms through Distribution Matching", 2022,
+    https://arxiv.org/abs/2206.11646. Variant: DomainBed's, which is the authors'.
     """
 
-    year = 2022
-    paper = "https://arxiv.org/abs/2206.11646"
+    label = "CausIRL-CORAL"
+    domainbed_name = "CausIRL_CORAL"
     family = "alignment"
     cost = 1.0
+    min_domains = 2
+    targets = "soft"
 
     class Config(BaseConfig):
         gamma: float = search(
             1.0, log_uniform(1e-1, 1e1), help="weight γ of the alignment", domainbed="mmd_gamma", ge=0
         )
-
-    config: Config  # narrows the base's type
-
-    def distance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute d(A, B) of codes (n, d) and (m, d), at least two each."""
-        raise NotImplementedError
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         z = self.encode(batches, alone=True)  # k tensors (b, d)
@@ -45,30 +43,13 @@ class CausIRL(Algorithm):
         gap = self.distance(a, b) if min(len(a), len(b)) > 1 else risk.new_zeros(())
         return {"loss": risk + self.config.gamma * gap, "risk": risk, "gap": gap}
 
-
-@register("causirl_coral")
-class CausIRLCORAL(CausIRL):
-    """Match mean and covariance of the codes of two random mixtures of the source domains.
-
-        L = mean_e L_e + γ · ( mean (μ_A − μ_B)² + mean (C_A − C_B)² ),    A = ∪_e z_e[:s_e],  B = ∪_e z_e[s_e:]
-
-    with L_e the cross-entropy and z_e the codes of domain e, split at a random position s_e; μ and C are means and
-    covariances of codes (see `coral`). The mixtures contain the domains in random proportions and so act as
-    interventions on the domain, under which codes that depend on the causes alone do not change.
-
-    Chevalley et al., "Invariant Causal Mechanisms through Distribution Matching", 2022,
-    https://arxiv.org/abs/2206.11646. Variant: DomainBed's, which is the authors'.
-    """
-
-    label = "CausIRL-CORAL"
-    domainbed_name = "CausIRL_CORAL"
-
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Compute d(A, B) of codes (n, d) and (m, d), at least two each."""
         return moment_distance([a, b])
 
 
 @register("causirl_mmd")
-class CausIRLMMD(CausIRL):
+class CausIRLMMD(CausIRLCORAL):
     """Match the code distributions of two random mixtures of the source domains by the maximum mean discrepancy.
 
         L = mean_e L_e + γ · MMD²(A, B),    A = ∪_e z_e[:s_e],  B = ∪_e z_e[s_e:]

@@ -1,11 +1,8 @@
-"""The method CLIP, zero-shot."""
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, Batches, batch_of, register
 
 
 @register("clip_zeroshot")
@@ -22,10 +19,9 @@ class ClipZeroShot(Algorithm):
     """
 
     label = "CLIP ZeroShot"
-    year = 2021
-    paper = "https://arxiv.org/abs/2103.00020"
     family = "text"
     cost = 0.34
+    targets = "weighted"
     head = "text-frozen"
     trains = False
 

@@ -1,5 +1,3 @@
-"""The method CLIPood."""
-
 import copy
 from functools import cache
 from itertools import accumulate
@@ -8,11 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig, choice, search, uniform
-from fgmix.algorithms._registry import register
-from fgmix.algorithms.ermplusplus import numbers
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, choice, register, search, uniform
 from fgmix.errors import UserError
+from fgmix.functional import numbers
 from fgmix.networks.text import TextHead
 
 
@@ -30,8 +26,6 @@ class CLIPood(Algorithm):
     """
 
     label = "CLIPood"
-    year = 2023
-    paper = "https://arxiv.org/abs/2302.00864"
     family = "text"
     cost = 1.0
     keeps = "an averaged copy"
@@ -42,7 +36,6 @@ class CLIPood(Algorithm):
         lam: float = search(0.3, None, paper=uniform(0.1, 0.5), help="weight λ of the margins between texts", ge=0)
         beta: float = search(0.5, None, paper=choice(0.2, 0.5, 0.8), help="β of the weights Beta(β, β)", gt=0)
 
-    config: Config  # narrows the base's type
     classifier: TextHead
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:

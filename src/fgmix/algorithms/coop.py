@@ -1,14 +1,9 @@
-"""The method CoOp: learned prompts, the same for all domains."""
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig, log_uniform, search, setting
-from fgmix.algorithms._registry import register
-from fgmix.algorithms._task import Task
-from fgmix.networks.prompts import PromptHead
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, Task, batch_of, log_uniform, register, search, setting
+from fgmix.networks.text import PromptHead
 
 
 @register("coop")
@@ -25,10 +20,9 @@ class CoOp(Algorithm):
     """
 
     label = "CoOp"
-    year = 2022
-    paper = "https://arxiv.org/abs/2109.01134"
     family = "text"
     cost = 0.34
+    targets = "weighted"
     head = "text-frozen"
     needs_task = True
     per_sample = True
@@ -39,8 +33,6 @@ class CoOp(Algorithm):
         prompt_lr: float = search(
             2e-3, None, paper=log_uniform(2e-4, 2e-2), help="learning rate of the prompt, in place of lr", gt=0
         )
-
-    config: Config  # narrows the base's type
 
     def set_task(self, task: Task) -> None:
         super().set_task(task)

@@ -1,10 +1,6 @@
-"""The method CORAL."""
-
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, log_uniform, search
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, log_uniform, register, search
 from fgmix.functional.domains import domain_risks
 from fgmix.functional.moments import moment_distance
 
@@ -15,8 +11,7 @@ class CORAL(Algorithm):
 
         L = mean_e L_e + γ · mean_{i<j} ( mean (μ_i − μ_j)² + mean (C_i − C_j)² )
 
-    with L_e the cross-entropy of domain e, and μ_e and C_e the mean and covariance (n − 1) of its codes. With one
-    domain there is no pair, and it is ERM.
+    with L_e the cross-entropy of domain e, and μ_e and C_e the mean and covariance (n − 1) of its codes.
 
     Sun and Saenko, "Deep CORAL: Correlation Alignment for Deep Domain Adaptation", 2016,
     https://arxiv.org/abs/1607.01719. Variant: DomainBed's, which adds the means to the covariances and aligns
@@ -24,18 +19,16 @@ class CORAL(Algorithm):
     """
 
     label = "CORAL"
-    year = 2016
-    paper = "https://arxiv.org/abs/1607.01719"
     family = "alignment"
     cost = 1.0
+    min_domains = 2
+    targets = "soft"
     domainbed_name = "CORAL"
 
     class Config(BaseConfig):
         gamma: float = search(
             1.0, log_uniform(1e-1, 1e1), help="weight γ of the alignment", domainbed="mmd_gamma", ge=0
         )
-
-    config: Config  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         z = self.encode(batches, alone=True)  # k tensors (b, d)

@@ -1,24 +1,37 @@
-"""The methods DANN and CDANN."""
-
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend, domains_of
+from fgmix.algorithms._base import Algorithm, Batches, Targets, batch_of, descend, domains_of
 from fgmix.algorithms._config import BaseConfig, LogUniform, Searched, choice, log_uniform, search, setting
 from fgmix.algorithms._registry import register
-from fgmix.networks.mlp import build_discriminator
+from fgmix.networks.own import build_discriminator
 
 
-class DomainAdversarial(Algorithm):
-    """What DANN and CDANN share: the alternating updates, and the discriminator's loss.
+@register("dann")
+class DANN(Algorithm):
+    """Domain-adversarial network: codes from which a discriminator cannot predict the source domain.
 
-    Of every 1 + n steps (n = `d_steps`), n update the discriminator and one updates g and h. As in DomainBed, step
-    t = 1, 2, … updates the discriminator if t mod (1 + n) < n.
+        D:     min  A = mean_i l(e_i, D(z_i)) + ρ · mean_i ‖∂l(e_i, D(z_i))/∂z_i‖²
+        g, h:  min  mean_i l(y_i, h(z_i)) − λ · A
+
+    with e_i the domain of sample i and l the cross-entropy. Of every 1 + n steps (n = `d_steps`), n update D and one g
+    and h: step t = 1, 2, … updates D if t mod (1 + n) < n.
+
+    Ganin et al., "Domain-Adversarial Training of Neural Networks", 2016, https://arxiv.org/abs/1505.07818. Variant:
+    DomainBed's, which alternates steps instead of the paper's gradient reversal.
     """
+
+    label = "DANN"
+    family = "adversarial"
+    cost = 0.67
+    targets: ClassVar[Targets] = "soft"
+    domainbed_name = "DANN"
+    min_domains = 2
 
     class Config(BaseConfig):
         lam: float = search(
@@ -45,16 +58,13 @@ class DomainAdversarial(Algorithm):
         mlp_depth: int = search(3, choice(3, 4, 5), help="number of the discriminator's layers", ge=2, le=100)
         mlp_dropout: float = search(0.0, choice(0.0, 0.1, 0.5), help="dropout of the discriminator", ge=0, lt=1)
 
-    config: Config  # narrows the base's type
-
-    adversary_optimizer: Optimizer
-
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
         self.discriminator = build_discriminator(
             self.code_size, n_domains, config.mlp_width, config.mlp_depth, config.mlp_dropout
         )
         self.optimizer = self.build_model_optimizer(betas=(config.beta1, 0.9))
+        self.adversary_optimizer = self.build_adversary_optimizer(self.discriminator)
 
     @classmethod
     def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:  # noqa: ARG003 (the same for all)
@@ -115,35 +125,8 @@ class DomainAdversarial(Algorithm):
         return losses.mean()
 
 
-@register("dann")
-class DANN(DomainAdversarial):
-    """Domain-adversarial network: codes from which a discriminator cannot predict the source domain.
-
-        D:     min  A = mean_i l(e_i, D(z_i)) + ρ · mean_i ‖∂l(e_i, D(z_i))/∂z_i‖²
-        g, h:  min  mean_i l(y_i, h(z_i)) − λ · A
-
-    with e_i the domain of sample i and l the cross-entropy. D takes n = `d_steps` steps for each step of g and h.
-
-    Ganin et al., "Domain-Adversarial Training of Neural Networks", 2016, https://arxiv.org/abs/1505.07818. Variant:
-    DomainBed's, which alternates steps instead of the paper's gradient reversal.
-    """
-
-    label = "DANN"
-    year = 2016
-    paper = "https://arxiv.org/abs/1505.07818"
-    family = "adversarial"
-    cost = 0.67
-    domainbed_name = "DANN"
-
-    def __init__(
-        self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: DomainAdversarial.Config
-    ) -> None:
-        super().__init__(featurizer, classifier, n_domains, config)
-        self.adversary_optimizer = self.build_adversary_optimizer(self.discriminator)
-
-
 @register("cdann")
-class CDANN(DomainAdversarial):
+class CDANN(DANN):
     """Conditional DANN: a discriminator that knows the class cannot predict the source domain from the code.
 
         D, u:  min  A = Σ_i w_i l(e_i, D(v_i)) + ρ · mean_i ‖∂l(e_i, D(v_i))/∂v_i‖²,    v_i = z_i + u_{y_i}
@@ -158,15 +141,10 @@ class CDANN(DomainAdversarial):
     """
 
     label = "CDANN"
-    year = 2018
-    paper = "https://doi.org/10.1007/978-3-030-01267-0_38"
-    family = "adversarial"
-    cost = 0.67
+    targets = "classes"
     domainbed_name = "CDANN"
 
-    def __init__(
-        self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: DomainAdversarial.Config
-    ) -> None:
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: DANN.Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
         self.class_embeddings = nn.Embedding(self.n_classes, self.code_size)  # u
         self.adversary_optimizer = self.build_adversary_optimizer(self.discriminator, self.class_embeddings)

@@ -1,5 +1,3 @@
-"""The method DDG."""
-
 import copy
 from typing import Literal
 
@@ -8,13 +6,16 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, relu
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
-from fgmix.algorithms._config import BaseConfig, setting
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, descend, register, setting
 from fgmix.errors import UserError
-from fgmix.networks.disentangle import Disentangler
-from fgmix.networks.images import PixelRange, image_channels
-from fgmix.networks.patch_discriminator import PatchDiscriminator, discriminator_loss, generator_loss
+from fgmix.networks.generators import (
+    Disentangler,
+    PatchDiscriminator,
+    PixelRange,
+    discriminator_loss,
+    generator_loss,
+    image_channels,
+)
 
 PAPER_STAGE0 = 25_000 / 35_000  # 25,000 steps of stage 0, 10,000 of stage 1
 PIXEL = 0.5 / 0.226  # one unit of [−1, 1] in ImageNet-normalised pixels (mean standard deviation 0.226)
@@ -48,8 +49,6 @@ class DDG(Algorithm):
     """
 
     label = "DDG"
-    year = 2022
-    paper = "https://arxiv.org/abs/2111.13839"
     family = "augmentation"
     cost = 4.35
     keeps = "a generator"
@@ -84,7 +83,6 @@ class DDG(Algorithm):
         width: int = setting(16, help="channels of the first layers of E_v and D; paper: 16 and 32", ge=1)
         downs: int = setting(2, help="number of times s halves the image; paper: 4, at 224 pixels", ge=1)
 
-    config: Config  # narrows the base's type
     w: Tensor
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
@@ -145,8 +143,8 @@ class DDG(Algorithm):
         """Take one step of D, then one of E_v and Dec against the new D; x (2n, c, h, w) is a pair."""
         self._set_learning_rates()
         size, u = (x.shape[-2], x.shape[-1]), self.range.to_unit(x)
-        f, s = encode_constant(self.featurizer, x), self.generator.encode(u)
-        swap = self.generator.decode(s, exchange(f), size)  # x_ab, then x_ba
+        f, s = encode_constant(self.featurizer, x), self.generator.E_v(u)
+        swap = self.generator.Dec(s, exchange(f), size)  # x_ab, then x_ba
 
         # a and b are equally many: the sum of their two means is twice the mean over both.
         loss_D = 2 * self.config.gan_weight * discriminator_loss(self.D, swap.detach(), u, 0.01 / PIXEL**2)
@@ -154,7 +152,7 @@ class DDG(Algorithm):
 
         terms = {
             "adversarial": 2 * generator_loss(self.D, swap),
-            "reconstruction": 2 * pixel_errors(self.generator.decode(s, f, size), u).mean(),
+            "reconstruction": 2 * pixel_errors(self.generator.Dec(s, f, size), u).mean(),
             "cycle": 2 * self._cycle(swap, u),
         }
         loss = (
@@ -179,11 +177,12 @@ class DDG(Algorithm):
         else:
             s = functional_call(E_v, {name: p.detach() for name, p in E_v.named_parameters()}, (swap,))
         f = encode_constant(self.featurizer, self.range.from_unit(swap))
-        return pixel_errors(self.generator.decode(s, exchange(f), (u.shape[-2], u.shape[-1])), u).mean()
+        return pixel_errors(self.generator.Dec(s, exchange(f), (u.shape[-2], u.shape[-1])), u).mean()
 
     def _cycle_weight(self) -> float:
         """Compute ω_c: 0 for the first fifth of stage 0, then it grows by 0.005 per step up to `cycle_weight`."""
-        return min(0.005 * max(0.0, self.updates - 0.2 * self.stage0_steps), self.config.cycle_weight)
+        omega: float = min(0.005 * max(0.0, self.updates - 0.2 * self.stage0_steps), self.config.cycle_weight)
+        return omega
 
     def _set_learning_rates(self) -> None:
         """Divide by 10 at 60 % and again at 90 % of stage 0; a function of the step, so nothing to save."""
@@ -206,7 +205,7 @@ class DDG(Algorithm):
         """Take one step of w, then one of h, E_s, E_v and Dec; `pair` and its `positive` index the batch x, y."""
         f = self.featurizer(x)  # (k·b, d)
         u = self.range.to_unit(x[pair])
-        painted = self.generator.decode(self.generator.encode(u), f[positive], (u.shape[-2], u.shape[-1]))
+        painted = self.generator.Dec(self.generator.E_v(u), f[positive], (u.shape[-2], u.shape[-1]))
         r = pixel_errors(painted, u)  # r_a, then r_b
         r_a = r[: len(r) // 2].detach().mean()
         self.w.copy_(dual_step(self.w, r_a, self.config.margin, self.config.eta))
@@ -218,20 +217,15 @@ class DDG(Algorithm):
             "swap": 2 * cross_entropy(self.predict(self.swaps(x[pair])), y_swap),
         }
         loss = terms["class"] + self.w * terms["constraint"] + self.config.swap_weight * terms["swap"]
-        optimizers = self.optimizer, self.optimizer_generator
-        for optimizer in optimizers:
-            optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        for optimizer in optimizers:
-            optimizer.step()
+        descend((self.optimizer, self.optimizer_generator), loss)
         return {"loss": loss, **terms, "r": r_a, "w": self.w.clone()}
 
     @torch.no_grad()
     def swaps(self, x: Tensor) -> Tensor:
         """Compute x_ab, then x_ba of a pair x, by the snapshot, in input units."""
         generator = self.snapshot_generator
-        f, s = encode_constant(self.snapshot_E_s, x), generator.encode(self.range.to_unit(x))
-        return self.range.from_unit(generator.decode(s, exchange(f), (x.shape[-2], x.shape[-1])))
+        f, s = encode_constant(self.snapshot_E_s, x), generator.E_v(self.range.to_unit(x))
+        return self.range.from_unit(generator.Dec(s, exchange(f), (x.shape[-2], x.shape[-1])))
 
     def _n_pairs(self, batch: int) -> int:
         """Return images per domain in each of a and b, which share a batch."""

@@ -1,14 +1,10 @@
-"""The method DPL: prompts that depend on the domain."""
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Batches, batch_of
-from fgmix.algorithms._registry import register
-from fgmix.algorithms._task import Task
+from fgmix.algorithms import Batches, Task, batch_of, register, setting
 from fgmix.algorithms.coop import CoOp
-from fgmix.networks.prompts import ConditionalPromptHead
+from fgmix.networks.text import ConditionalPromptHead
 
 
 @register("dpl")
@@ -19,16 +15,18 @@ class DPL(CoOp):
         L(F) = mean over all source domains of the cross-entropy
 
     with t_c(v) the embedding of the prompt [v_1] … [v_M] name of class c, as in CoOp. CLIP's towers are constant. A
-    prediction takes its batch for images of one domain.
+    prediction takes its batch for images of one domain, whose prompt it makes: it adapts to them.
 
     Zhang et al., "Domain Prompt Learning for Efficiently Adapting CLIP to Unseen Domains", 2021,
     https://arxiv.org/abs/2111.12853.
     """
 
     label = "DPL"
-    year = 2021
-    paper = "https://arxiv.org/abs/2111.12853"
     cost = 0.34
+    adapts_at_test = True
+
+    class Config(CoOp.Config):
+        test_batch_size: int = setting(64, help="samples of a domain that make a prompt in evaluation", ge=1)
 
     def build_head(self, task: Task) -> nn.Module:
         return ConditionalPromptHead(task.require_text(), task.classes, self.config.tokens, self.code_size)

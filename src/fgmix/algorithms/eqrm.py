@@ -1,13 +1,9 @@
-"""The method EQRM."""
-
 from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, LogUniform, search, uniform
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, LogUniform, register, search, uniform
 from fgmix.functional.domains import domain_risks
 
 BISECTIONS = 32
@@ -34,13 +30,11 @@ class EQRM(Algorithm):
     """
 
     label = "EQRM"
-    year = 2022
-    paper = "https://arxiv.org/abs/2207.09944"
     family = "robust"
     cost = 1.0
+    targets = "weighted"
     domainbed_name = "EQRM"
     min_domains = 2
-    at_work = {"burn_in": 0.0}
     delayed = {"burn_in": "the quantile"}
     restarts = ("burn_in",)
 
@@ -58,8 +52,6 @@ class EQRM(Algorithm):
         lr_after: float = search(
             1e-6, LogUniform(-7, -5), help="learning rate after the restart", domainbed="eqrm_lr", gt=0
         )
-
-    config: Config  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         L = domain_risks(map(self.classifier, self.encode(batches, alone=True)), batches)  # (k,)

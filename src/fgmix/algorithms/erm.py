@@ -1,10 +1,7 @@
-"""The method ERM."""
-
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, Batches, batch_of, register
 
 
 @register("erm")
@@ -20,10 +17,9 @@ class ERM(Algorithm):
     """
 
     label = "ERM"
-    year = 1999
-    paper = "https://doi.org/10.1109/72.788640"
     family = "baseline"
     cost = 1.0
+    targets = "weighted"
     per_sample = True
     domainbed_name = "ERM"
 

@@ -1,5 +1,3 @@
-"""The method ERM++."""
-
 import copy
 from collections.abc import Mapping
 
@@ -7,9 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig, LogUniform, Searched, setting
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, LogUniform, Searched, batch_of, register, setting
+from fgmix.functional import numbers
 
 
 @register("ermplusplus")
@@ -29,22 +26,18 @@ class ERMPlusPlus(Algorithm):
     """
 
     label = "ERM++"
-    year = 2023
-    paper = "https://arxiv.org/abs/2304.01973"
     family = "averaging"
     cost = 1.0
+    targets = "weighted"
     keeps = "an averaged copy"
     domainbed_name = "ERMPlusPlus"
     per_sample = True
-    at_work = {"linear_steps": 0, "average_start": 0}
     delayed = {"linear_steps": "training of the featurizer", "average_start": "the average"}
 
     class Config(BaseConfig):
         linear_lr: float | None = setting(None, help="learning rate of the linear probe; none: that of the model", gt=0)
         linear_steps: int = setting(500, help="the classifier alone trains in one step more than this many", ge=0)
         average_start: int = setting(600, help="step from which weights are averaged", ge=0)
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
@@ -93,9 +86,3 @@ class ERMPlusPlus(Algorithm):
         n = self.updates + 2 - max(self.config.average_start, 1)  # t = `updates` + 1
         for theta_p, w_p in zip(numbers(self.featurizer, self.classifier), numbers(*self.trained), strict=True):
             theta_p.lerp_(w_p, 1 / (n + 1) if n > 0 else 1.0)
-
-
-def numbers(*modules: nn.Module) -> list[Tensor]:
-    """Return parameters and floating-point buffers; batch-norm's integer counters are neither averaged nor copied."""
-    tensors = [t for module in modules for t in (*module.parameters(), *module.buffers())]
-    return [t.detach() for t in tensors if t.is_floating_point()]

@@ -1,7 +1,6 @@
-"""The method FGMix, its six variants, and one with uniform weights."""
-
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -88,7 +87,6 @@ class LatentMixing(Algorithm):
     """
 
     Config: ClassVar[type[MixingConfig]] = MixingConfig
-    config: MixingConfig  # narrows the base's type
     year = 2022
     paper = "https://arxiv.org/abs/2209.14742"
     family = "mixup"
@@ -162,12 +160,17 @@ class LatentMixing(Algorithm):
         """Return codes and classes to train the base model on, the losses of policy and discriminator, and metrics."""
         if self.mixer is None:
             return z, y, 0.0, {}
-        # On the host, where counting them needs no GPU synchronisation.
-        domains = torch.cat([torch.full((len(y_e),), e) for e, (_, y_e) in enumerate(batches)])
+        domains = _number_domains(tuple(len(y_e) for _, y_e in batches))
         first = self.updates == self.trunk_steps(self.config)  # it sets γ
         mixed = self.mixer(z, y, domains, self.classifier, measure=self.measures or first)
         others = mixed.policy_loss + mixed.discriminator_loss
         return torch.cat([z, mixed.z]), torch.cat([y, mixed.y]), others, mixed.metrics
+
+
+@cache
+def _number_domains(sizes: tuple[int, ...]) -> Tensor:
+    """Return the domain of each sample of a batch, on the host, where counting them needs no GPU synchronisation."""
+    return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
 
 
 def first_mixing_step(config: MixingConfig) -> int:

@@ -1,12 +1,9 @@
-"""The method Fish."""
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, descend
-from fgmix.algorithms._config import BaseConfig, choice, search, setting
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, choice, descend, register, search, setting
+from fgmix.functional import numbers
 
 
 @register("fish")
@@ -25,10 +22,10 @@ class Fish(Algorithm):
     """
 
     label = "Fish"
-    year = 2022
-    paper = "https://arxiv.org/abs/2104.09937"
     family = "gradient"
     cost = 1.0
+    min_domains = 2
+    targets = "weighted"
     domainbed_name = "Fish"
 
     class Config(BaseConfig):
@@ -42,10 +39,8 @@ class Fish(Algorithm):
         )
         shuffle: bool = setting(False, help="visit the domains in a random order, as in the paper")
 
-    config: Config  # narrows the base's type
-
     def update(self, batches: Batches) -> dict[str, Tensor]:
-        theta_inner = self.weights()  # θ̃: the network's own tensors, which the optimiser updates
+        theta_inner = numbers(self)  # θ̃: the network's own tensors, which the optimiser updates
         theta = [t.clone() for t in theta_inner]
         order = torch.randperm(len(batches)).tolist() if self.config.shuffle else range(len(batches))
         L = []
@@ -57,7 +52,3 @@ class Fish(Algorithm):
         for inner, start in zip(theta_inner, theta, strict=True):
             inner.lerp_(start, 1 - self.config.eta)  # θ̃ + (1 − η)(θ − θ̃) = θ + η(θ̃ − θ)
         return {"loss": torch.stack(L).mean()}
-
-    def weights(self) -> list[Tensor]:
-        """Return what is interpolated: parameters and batch-norm's running statistics (not its integer counters)."""
-        return [t.detach() for t in (*self.parameters(), *self.buffers()) if t.is_floating_point()]

@@ -1,5 +1,3 @@
-"""The method Fishr."""
-
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -7,9 +5,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy, one_hot
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, log_uniform, search, uniform
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, log_uniform, register, search, uniform
 
 
 @register("fishr")
@@ -21,7 +17,7 @@ class Fishr(Algorithm):
         L = CE + λ_t · 1/k Σ_e mean (u_e − ū)²,    ū = mean_e u_e
 
     λ_t = 0 before step `anneal`, λ from then on; at that step Adam is reset, because the magnitude of the gradients
-    changes abruptly. The running sums u accumulate from the first step. With one domain it is ERM.
+    changes abruptly. The running sums u accumulate from the first step.
 
     For a linear head under cross-entropy a sample's gradient is r ⊗ [z, 1] with r = softmax − onehot, so over the
     n samples of a domain, with elementwise squares,
@@ -36,12 +32,10 @@ class Fishr(Algorithm):
     """
 
     label = "Fishr"
-    year = 2022
-    paper = "https://arxiv.org/abs/2109.02934"
     family = "gradient"
     cost = 1.0
+    min_domains = 2
     domainbed_name = "Fishr"
-    at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty"}
     restarts = ("anneal",)
 
@@ -59,8 +53,6 @@ class Fishr(Algorithm):
         gamma: float = search(
             0.95, uniform(0.9, 0.99), help="decay γ of the variances' running sum", domainbed="ema", ge=0, lt=1
         )
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
         super().__init__(featurizer, classifier, n_domains, config)

@@ -1,11 +1,7 @@
-"""The method GroupDRO."""
-
 import torch
 from torch import Tensor, nn
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, log_uniform, search
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, log_uniform, register, search
 from fgmix.functional.domains import domain_risks
 
 
@@ -22,10 +18,10 @@ class GroupDRO(Algorithm):
     """
 
     label = "GroupDRO"
-    year = 2020
-    paper = "https://arxiv.org/abs/1911.08731"
     family = "robust"
     cost = 1.0
+    min_domains = 2
+    targets = "weighted"
     domainbed_name = "GroupDRO"
 
     q: Tensor
@@ -34,8 +30,6 @@ class GroupDRO(Algorithm):
         eta: float = search(
             1e-2, log_uniform(1e-3, 1e-1), help="step size η of the domain weights", domainbed="groupdro_eta", ge=0
         )
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
         super().__init__(featurizer, classifier, n_domains, config)

@@ -1,16 +1,11 @@
-"""The methods IB-ERM and IB-IRM."""
-
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, log_uniform, search
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, log_uniform, register, search
 from fgmix.algorithms.irm import invariance_penalty
-from fgmix.errors import UserError
-from fgmix.functional import widen
+from fgmix.functional import require_two, widen
 from fgmix.functional.domains import domain_risks
 
 
@@ -59,17 +54,14 @@ class IBERM(Algorithm):
     """
 
     label = "IB-ERM"
-    year = 2021
-    paper = "https://arxiv.org/abs/2106.06607"
     family = "penalty"
     cost = 1.0
+    targets = "soft"
     domainbed_name = "IB_ERM"
-    at_work = {"ib_anneal": 0}
     delayed = {"ib_anneal": "the bottleneck"}
     restarts = ("ib_anneal",)
 
     Config = IBConfig
-    config: IBConfig  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         z = self.encode(batches)  # k tensors (b, d), one forward pass
@@ -92,17 +84,13 @@ class IBIRM(Algorithm):
     """
 
     label = "IB-IRM"
-    year = 2021
-    paper = "https://arxiv.org/abs/2106.06607"
     family = "penalty"
     cost = 1.0
     domainbed_name = "IB_IRM"
-    at_work = {"ib_anneal": 0, "irm_anneal": 0}
     delayed = {"ib_anneal": "the bottleneck", "irm_anneal": "the weight κ of IRM's penalty"}
     restarts = ("ib_anneal", "irm_anneal")
 
     Config = IBIRMConfig
-    config: IBIRMConfig  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         z = self.encode(batches)  # k tensors (b, d), one forward pass
@@ -121,12 +109,6 @@ def mean_variance(z: Iterable[Tensor]) -> Tensor:
     >>> mean_variance([torch.tensor([[0.0, 1.0], [2.0, 1.0]])]).item()
     1.0
     """
-
-    def of_domain(z_e: Tensor) -> Tensor:
-        if len(z_e) < 2:
-            raise UserError(
-                "A variance needs at least 2 samples of each domain in a batch. Found 1. Raise the batch size."
-            )
-        return widen(z_e).var(0).mean()
-
-    return torch.stack([of_domain(z_e) for z_e in z]).mean()
+    z = list(z)
+    require_two(min(map(len, z)), "A variance")
+    return torch.stack([widen(z_e).var(0).mean() for z_e in z]).mean()

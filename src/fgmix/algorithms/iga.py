@@ -1,13 +1,9 @@
-"""The method IGA."""
-
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, log_uniform, search
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, log_uniform, register, search
 from fgmix.functional.domains import scatter
 
 
@@ -18,23 +14,21 @@ class IGA(Algorithm):
         L = mean_e L_e + λ · Σ_e ‖g_e − ḡ‖²,    g_e = ∂L_e/∂θ,  ḡ = mean_e g_e constant
 
     with L_e the cross-entropy of domain e and θ all parameters. The penalty is k times the trace of the gradients'
-    covariance; it is differentiated through the backward passes. With one domain it is ERM.
+    covariance; it is differentiated through the backward passes.
 
     Koyama and Yamaguchi, "When is invariance useful in an Out-of-Distribution Generalization problem?", 2020,
     https://arxiv.org/abs/2008.01883. Variant: DomainBed's, a sum over domains (the paper has a mean) and ḡ constant.
     """
 
     label = "IGA"
-    year = 2020
-    paper = "https://arxiv.org/abs/2008.01883"
     family = "gradient"
     cost = 3.01
+    min_domains = 2
+    targets = "weighted"
     domainbed_name = "IGA"
 
     class Config(BaseConfig):
         lam: float = search(1000.0, log_uniform(1e1, 1e5), help="penalty weight λ", domainbed="penalty", ge=0)
-
-    config: Config  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         theta = [p for p in self.parameters() if p.requires_grad]

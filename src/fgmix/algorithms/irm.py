@@ -1,13 +1,8 @@
-"""The method IRM."""
-
 import torch
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, log_uniform, search
-from fgmix.algorithms._registry import register
-from fgmix.errors import UserError
-from fgmix.functional import widen
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, log_uniform, register, search
+from fgmix.functional import require_two, widen
 from fgmix.functional.domains import domain_risks
 
 
@@ -27,12 +22,9 @@ class IRM(Algorithm):
     """
 
     label = "IRM"
-    year = 2019
-    paper = "https://arxiv.org/abs/1907.02893"
     family = "penalty"
     cost = 1.0
     domainbed_name = "IRM"
-    at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty's weight λ"}
     restarts = ("anneal",)
 
@@ -45,8 +37,6 @@ class IRM(Algorithm):
             domainbed="irm_penalty_anneal_iters",
             ge=0,
         )
-
-    config: Config  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         logits = [self.classifier(z_e) for z_e in self.encode(batches)]
@@ -64,10 +54,7 @@ def invariance_penalty(o: Tensor, y: Tensor) -> Tensor:
     >>> invariance_penalty(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])).item()
     0.0
     """
-    if len(y) < 2:
-        raise UserError(
-            "irm splits the batch of each domain, which needs at least 2 samples. Found 1. Raise the batch size."
-        )
+    require_two(len(y), "irm, which splits the batch of each domain,")
     o = widen(o)
     gradient = (o.softmax(1) * o).sum(1) - o.gather(1, y[:, None]).squeeze(1)
     return gradient[::2].mean() * gradient[1::2].mean()

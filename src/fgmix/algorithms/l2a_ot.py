@@ -1,6 +1,5 @@
-"""The method L2A-OT."""
-
 import copy
+from collections import OrderedDict
 from typing import Literal
 
 import torch
@@ -12,22 +11,8 @@ from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend, domain
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register
 from fgmix.functional.transport import energy_distance, transport_cost
-from fgmix.networks.generator import Generator
-from fgmix.networks.images import PixelRange, image_channels
-from fgmix.networks.small_cnn import SmallCNN
-
-
-class Critic(nn.Module):
-    """An image classifier (D of domains, C of classes): features, then one linear layer."""
-
-    def __init__(self, features: nn.Module, width: int, n_outputs: int) -> None:
-        super().__init__()
-        self.features = features
-        self.output = nn.Linear(width, n_outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.output(self.features(x))
-        return logits
+from fgmix.networks.generators import Generator, PixelRange, image_channels
+from fgmix.networks.own import SmallCNN
 
 
 @register("l2a_ot")
@@ -50,8 +35,6 @@ class L2AOT(Algorithm):
     """
 
     label = "L2A-OT"
-    year = 2020
-    paper = "https://arxiv.org/abs/2007.03304"
     family = "augmentation"
     cost = 3.69
     keeps = "a generator"
@@ -76,8 +59,6 @@ class L2AOT(Algorithm):
         lr_generator: float = setting(5e-4, help="learning rate of G; 1e-4 at StarGAN's width", gt=0)
         lr_critics: float = setting(1e-3, help="learning rate of C and D; 1e-4 for pre-trained backbones", gt=0)
         debiased: bool = setting(True, help="d = 2·W(a, b) − W(a, a') − W(b, b') of half batches, or W(a, b)")
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
@@ -106,12 +87,8 @@ class L2AOT(Algorithm):
             "critic_class": cross_entropy(self.C(x), y),
             "critic_domain": cross_entropy(self.D(x), domains_of(batches)),
         }
-        optimizers = self.optimizer, self.optimizer_C, self.optimizer_D
-        for optimizer in optimizers:
-            optimizer.zero_grad(set_to_none=True)
-        torch.stack(list(terms.values())).sum().backward()  # disjoint parameters: one backward pass
-        for optimizer in optimizers:
-            optimizer.step()
+        # disjoint parameters: one backward pass
+        descend((self.optimizer, self.optimizer_C, self.optimizer_D), torch.stack(list(terms.values())).sum())
         return terms
 
     def update_generator(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -141,8 +118,8 @@ class L2AOT(Algorithm):
         u_novel = self.G(u, k + e)
         x_novel = self.range.from_unit(u_novel)
         with torch.no_grad():
-            z = self.D.features(x).unflatten(0, (k, m))
-        z_novel = self.D.features(x_novel).unflatten(0, (k, m))
+            z = self.D[0](x).unflatten(0, (k, m))
+        z_novel = self.D[0](x_novel).unflatten(0, (k, m))
         d = energy_distance if self.config.debiased else transport_cost
         i, j = torch.triu_indices(k, k, offset=1, device=x.device)  # i < j
         # All distances in one call: many small operations are slower than one large one.
@@ -158,11 +135,9 @@ class L2AOT(Algorithm):
     def generator_loss(self, terms: dict[str, Tensor]) -> Tensor:
         """Compute L_G of its terms."""
         c = self.config
-        return (
-            -c.lambda_domain * (terms["novelty"] + terms["diversity"])
-            + c.lambda_cycle * terms["cycle"]
-            + c.lambda_ce * terms["class"]
-        )
+        novelty = -c.lambda_domain * (terms["novelty"] + terms["diversity"])
+        loss: Tensor = novelty + c.lambda_cycle * terms["cycle"] + c.lambda_ce * terms["class"]
+        return loss
 
     def _to_generate(self, batches: Batches) -> tuple[Tensor, Tensor]:
         """Return the first m images of every domain (k, m, c, h, w) and their labels (k, m)."""
@@ -171,10 +146,12 @@ class L2AOT(Algorithm):
             m = min(m, self.config.generated)
         return torch.stack([x[:m] for x, _ in batches]), torch.stack([y[:m] for _, y in batches])
 
-    def _critic(self, channels: int, n_outputs: int) -> Critic:
-        if self.config.critics == "backbone":
-            return Critic(copy.deepcopy(self.featurizer), self.code_size, n_outputs)
-        return Critic(SmallCNN(channels), SmallCNN.out_features, n_outputs)
+    def _critic(self, channels: int, n_outputs: int) -> nn.Sequential:
+        """Build an image classifier, D of domains or C of classes."""
+        small = self.config.critics == "small"
+        features = SmallCNN(channels) if small else copy.deepcopy(self.featurizer)
+        output = nn.Linear(SmallCNN.out_features if small else self.code_size, n_outputs)
+        return nn.Sequential(OrderedDict(features=features, output=output))
 
     def _optimise(self, module: nn.Module, lr: float) -> Optimizer:
         return self.build_optimizer(module.parameters(), lr=lr, weight_decay=0.0, betas=(0.5, 0.999))

@@ -1,13 +1,10 @@
-"""The method Manifold Mixup."""
-
+from contextlib import suppress
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig, setting
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, register, setting
 from fgmix.errors import UserError
 from fgmix.functional.mixup import mixed_cross_entropy, sample_beta
 from fgmix.networks.parts import change_output
@@ -26,10 +23,9 @@ class ManifoldMixup(Algorithm):
     """
 
     label = "Manifold Mixup"
-    year = 2019
-    paper = "https://arxiv.org/abs/1806.05236"
     family = "mixup"
     cost = 1.0
+    targets = "soft"
 
     class Config(BaseConfig):
         alpha: float = setting(0.2, help="α of λ ~ Beta(α, α)", ge=1e-6)
@@ -37,11 +33,15 @@ class ManifoldMixup(Algorithm):
             "all", help="all: input, stages and code; first: input and first two stages, as in the authors' code"
         )
 
-    config: Config  # narrows the base's type
-
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
-        self.layers = self._layers()
+        # names of the modules whose output may be mixed; the featurizer's own name is empty
+        if config.layers == "first":
+            self.layers = [stage.end.name for stage in stages(featurizer)[:2]]
+            return
+        self.layers = [""]
+        with suppress(UserError):  # a network without stages, such as an MLP: only its code
+            self.layers[:0] = [stage.end.name for stage in stages(featurizer)]
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
@@ -58,12 +58,3 @@ class ManifoldMixup(Algorithm):
             with change_output(self.featurizer.get_submodule(self.layers[m - 1]), mix):
                 logits = self.predict(x)
         return {"loss": mixed_cross_entropy(logits, y, y[pi], lam), "lam": lam, "layer": torch.tensor(float(m))}
-
-    def _layers(self) -> list[str]:
-        """Return names of the modules whose output may be mixed; the featurizer's own name is empty."""
-        if self.config.layers == "first":
-            return [stage.end.name for stage in stages(self.featurizer)[:2]]
-        try:
-            return [*(stage.end.name for stage in stages(self.featurizer)), ""]
-        except UserError:  # a network without stages, such as an MLP: only its code
-            return [""]

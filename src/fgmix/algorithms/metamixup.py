@@ -1,17 +1,15 @@
-"""The method MetaMixup."""
-
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 from torch.optim import Adam
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig, setting
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, register, setting
 from fgmix.functional.mixup import mixup_loss, ring_pairs
 
 Weights = dict[str, Tensor]
@@ -36,10 +34,9 @@ class MetaMixup(Algorithm):
     """
 
     label = "MetaMixup"
-    year = 2019
-    paper = "https://arxiv.org/abs/1908.10059"
     family = "mixup"
     cost = 1.57
+    targets = "soft"
     forms = {"exact": {"look_ahead": "network"}}
     min_domains = 2
     wrappable = True
@@ -51,8 +48,6 @@ class MetaMixup(Algorithm):
         look_ahead: Literal["classifier", "network"] = setting(
             "classifier", help="what the virtual step moves: h alone, or g and h (exact, second order, costlier)"
         )
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
@@ -89,7 +84,10 @@ class MetaMixup(Algorithm):
 
         rates = {id(p): group["lr"] for group in self.optimizer.param_groups for p in group["params"]}
         eta = {name: rates[id(p)] for name, p in moving.items()}
-        return look_ahead_gradient(L_mix, L_val, moving, self.lam, eta)
+        # If g moves, it is differentiated twice, for which the fused kernels of attention have no derivative.
+        twice = any(name.startswith("featurizer.") for name in moving)
+        with sdpa_kernel(SDPBackend.MATH) if twice else nullcontext():
+            return look_ahead_gradient(L_mix, L_val, moving, self.lam, eta)
 
     def look_ahead_weights(self) -> tuple[Weights, Weights]:
         """Return weights that the virtual step updates, and all others as constants.

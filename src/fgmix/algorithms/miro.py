@@ -1,5 +1,3 @@
-"""The method MIRO."""
-
 import copy
 import math
 from typing import Self
@@ -8,9 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig, choice, search, setting
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, choice, register, search, setting
 from fgmix.functional import widen
 from fgmix.networks.parts import record_features
 from fgmix.networks.stages import Stage, sections
@@ -36,18 +32,15 @@ class MIRO(Algorithm):
     """
 
     label = "MIRO"
-    year = 2022
-    paper = "https://arxiv.org/abs/2203.10789"
     family = "penalty"
     cost = 1.34
+    targets = "soft"
     per_sample = True
     keeps = "a frozen copy"
 
     class Config(BaseConfig):
         lam: float = search(0.1, None, paper=choice(0.001, 0.01, 0.1, 1.0), help="weight λ of the regularisation", ge=0)
         lr_mult: float = setting(10.0, help="learning rate of the variances, as a multiple of the network's", gt=0)
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)

@@ -1,14 +1,10 @@
-"""The method MixStyle."""
-
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig, setting
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, register, setting
 from fgmix.errors import bad_value
 from fgmix.functional.mixup import sample_beta
 from fgmix.functional.style import instance_statistics, restyle
@@ -34,10 +30,9 @@ class MixStyle(Algorithm):
     """
 
     label = "MixStyle"
-    year = 2021
-    paper = "https://arxiv.org/abs/2104.02008"
     family = "style"
     cost = 1.0
+    targets = "soft"
     needs_stages = True
 
     class Config(BaseConfig):
@@ -47,8 +42,6 @@ class MixStyle(Algorithm):
         mix: Literal["random", "crossdomain"] = setting(
             "random", help="whose style: of any sample of the batch, or of one of another domain"
         )
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)

@@ -1,11 +1,7 @@
-"""The method Mixup, between domains."""
-
 import torch
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, log_uniform, search
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, log_uniform, register, search
 from fgmix.functional.mixup import mixup_loss, ring_pairs, sample_beta
 
 
@@ -24,17 +20,14 @@ class Mixup(Algorithm):
     """
 
     label = "Mixup"
-    year = 2018
-    paper = "https://arxiv.org/abs/1710.09412"
     family = "mixup"
     cost = 1.0
+    targets = "soft"
     domainbed_name = "Mixup"
     min_domains = 2
 
     class Config(BaseConfig):
         alpha: float = search(0.2, log_uniform(1e-1, 1e1), help="α of λ ~ Beta(α, α)", domainbed="mixup_alpha", ge=1e-6)
-
-    config: Config  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         pairs = ring_pairs(batches)

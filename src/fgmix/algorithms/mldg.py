@@ -1,5 +1,3 @@
-"""The method MLDG."""
-
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 
@@ -8,9 +6,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, descend_along
-from fgmix.algorithms._config import BaseConfig, choice, log_uniform, search
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, choice, descend_along, log_uniform, register, search
 from fgmix.functional.mixup import cut_pair
 
 EPS = 1e-8  # Adam's ε
@@ -34,10 +30,9 @@ class MLDG(Algorithm):
     """
 
     label = "MLDG"
-    year = 2018
-    paper = "https://arxiv.org/abs/1710.03463"
     family = "meta-learning"
     cost = 0.67
+    targets = "weighted"
     domainbed_name = "MLDG"
     min_domains = 2
     recomputable = False
@@ -49,8 +44,6 @@ class MLDG(Algorithm):
         meta_test: int = search(
             2, choice(1, 2), help="number of meta-test domains in a step; at most k − 1", domainbed="n_meta_test", ge=1
         )
-
-    config: Config  # narrows the base's type
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         k, beta = len(batches), self.config.beta
@@ -76,7 +69,7 @@ class MLDG(Algorithm):
 
     @torch.no_grad()
     def take_first_step(self, theta: list[Tensor], g: Sequence[Tensor]) -> list[Tensor]:
-        """Take the first step of a new optimiser of the recipe, with the learning rates and weight decays of the model.
+        """Take the first step of a new optimiser of the same settings, with the rates and weight decays of the model.
 
         With Adam it is θ − α g / (|g| + ε), with weight decay added to the gradient g first.
         """

@@ -1,10 +1,6 @@
-"""The method MMD."""
-
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, log_uniform, search
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, log_uniform, register, search
 from fgmix.functional.domains import domain_risks
 from fgmix.functional.kernels import mmd
 
@@ -16,8 +12,7 @@ class MMD(Algorithm):
         L = mean_e L_e + γ · mean_{i<j} MMD²(z_i, z_j)
         MMD²(x, y) = mean K(x, x) + mean K(y, y) − 2 mean K(x, y),    K(a, b) = Σ_s exp(−s ‖a − b‖²)
 
-    with L_e the cross-entropy and z_e the codes of domain e, and s ∈ {1e-3, 1e-2, …, 1e3}. With one domain there is no
-    pair, and the method is ERM.
+    with L_e the cross-entropy and z_e the codes of domain e, and s ∈ {1e-3, 1e-2, …, 1e3}.
 
     Li et al., "Domain Generalization with Adversarial Feature Learning", 2018,
     https://doi.org/10.1109/CVPR.2018.00566. Variant: DomainBed's, the alignment only, without the paper's autoencoder
@@ -25,18 +20,16 @@ class MMD(Algorithm):
     """
 
     label = "MMD"
-    year = 2018
-    paper = "https://doi.org/10.1109/CVPR.2018.00566"
     family = "alignment"
     cost = 1.0
+    min_domains = 2
+    targets = "soft"
     domainbed_name = "MMD"
 
     class Config(BaseConfig):
         gamma: float = search(
             1.0, log_uniform(1e-1, 1e1), help="weight γ of the alignment", domainbed="mmd_gamma", ge=0
         )
-
-    config: Config  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         z = self.encode(batches, alone=True)  # k tensors (b, d)

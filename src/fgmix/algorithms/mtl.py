@@ -1,14 +1,10 @@
-"""The method MTL."""
-
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, choice, search, setting
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, choice, register, search, setting
 
 
 @register("mtl")
@@ -30,10 +26,10 @@ class MTL(Algorithm):
     """
 
     label = "MTL"
-    year = 2021
-    paper = "https://arxiv.org/abs/1711.07910"
     family = "context"
     cost = 1.0
+    min_domains = 2
+    targets = "soft"
     domainbed_name = "MTL"
     forms = {"embedding": {"noise": False}}
 
@@ -50,8 +46,6 @@ class MTL(Algorithm):
         )
         noise: bool = setting(True, help="noise instead of the embedding, as in DomainBed's code")
 
-    config: Config  # narrows the base's type
-
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
         d = self.code_size
@@ -67,7 +61,8 @@ class MTL(Algorithm):
 
     def embedding(self, z_e: Tensor, old: Tensor) -> Tensor:
         """Compute m_e (d,) = β · mean_i z_{e,i} + (1 − β) · m_e from a domain's codes z_e (b, d) and old embedding."""
-        return self.config.ema * z_e.mean(0) + (1 - self.config.ema) * old
+        m_e: Tensor = self.config.ema * z_e.mean(0) + (1 - self.config.ema) * old
+        return m_e
 
 
 class WithEmbedding(nn.Module):

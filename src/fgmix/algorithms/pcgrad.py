@@ -1,10 +1,7 @@
-"""The method PCGrad."""
-
 import torch
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches, descend_along
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, Batches, descend_along, register
 from fgmix.functional.gradients import domain_gradients
 
 
@@ -16,7 +13,7 @@ class PCGrad(Algorithm):
         ∇ = mean_i v_i
 
     with g_e = ∂L_e/∂θ the gradient of domain e's mean cross-entropy in all parameters θ, as one vector. Projections use
-    the original g_j, never the projected v_j. With one domain the method is ERM. It has no settings of its own.
+    the original g_j, never the projected v_j. It has no settings of its own.
 
     With v_i = Σ_j C_ij g_j, the projections are computed on the k×k matrices C and G_ij = g_i·g_j, and the gradients
     are read only for G and for the result ∇ = Σ_j (mean_i C_ij) g_j.
@@ -27,10 +24,10 @@ class PCGrad(Algorithm):
     """
 
     label = "PCGrad"
-    year = 2020
-    paper = "https://arxiv.org/abs/2001.06782"
     family = "gradient"
     cost = 1.0
+    min_domains = 2
+    targets = "weighted"
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         theta = [p for p in self.parameters() if p.requires_grad]
@@ -115,6 +112,6 @@ def surgery(G: Tensor, orders: Tensor) -> Tensor:
 
 
 def conflicts(G: Tensor) -> Tensor:
-    """Compute the share of ordered pairs i ≠ j with g_i·g_j < 0; 0 where there is one domain."""
+    """Compute the share of ordered pairs i ≠ j with g_i·g_j < 0."""
     k = len(G)
-    return (G < 0).sum() / max(k * (k - 1), 1)
+    return (G < 0).sum() / (k * (k - 1))

@@ -1,16 +1,11 @@
-"""The method RDM."""
-
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, Searched, search, uniform
-from fgmix.algorithms._registry import register
-from fgmix.errors import UserError
-from fgmix.functional import widen
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, Searched, register, search, uniform
+from fgmix.functional import require_two, widen
 from fgmix.functional.kernels import BANDWIDTHS, mmd
 
 GAMMAS = (1e-4, *BANDWIDTHS)  # DomainBed's for RDM: one more than for MMD
@@ -32,12 +27,11 @@ class RDM(Algorithm):
     """
 
     label = "RDM"
-    year = 2024
-    paper = "https://arxiv.org/abs/2310.18598"
     family = "penalty"
     cost = 1.0
+    min_domains = 2
+    targets = "soft"
     domainbed_name = "RDM"
-    at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty"}
     restarts = ("anneal",)
 
@@ -56,8 +50,6 @@ class RDM(Algorithm):
         lr_after: float = search(
             1.5e-5, uniform(8e-6, 2e-5), help="learning rate from step `anneal` on", domainbed="rdm_lr", gt=0
         )
-
-    config: Config  # narrows the base's type
 
     @classmethod
     def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:
@@ -96,8 +88,7 @@ def matching_and_variance(r: list[Tensor]) -> tuple[Tensor, Tensor]:
     (0.0, 0.0)
     """
     b = min(map(len, r))
-    if b < 2:
-        raise UserError("A variance needs at least 2 samples of each domain in a batch. Found 1. Raise the batch size.")
+    require_two(b, "A variance")
     R = torch.stack([r_e[:b] for r_e in r])  # (k, b)
     worst = R.index_select(0, R.mean(1).argmax().view(1)).flatten()  # not R[i], which would synchronise with the GPU
     return mmd([worst[:, None], R.flatten()[:, None]], GAMMAS), R.var() + worst.var()

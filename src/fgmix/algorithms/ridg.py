@@ -1,12 +1,8 @@
-"""The method RIDG."""
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig, log_uniform, search
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, log_uniform, register, search
 from fgmix.errors import UserError
 from fgmix.networks.text import TextHead
 
@@ -31,8 +27,6 @@ class RIDG(Algorithm):
     """
 
     label = "RIDG"
-    year = 2023
-    paper = "https://arxiv.org/abs/2308.11158"
     family = "penalty"
     cost = 1.0
 
@@ -46,8 +40,6 @@ class RIDG(Algorithm):
         momentum: float = search(
             0.001, None, paper=log_uniform(1e-4, 1e-1), help="share m of a batch in the mean rationales", ge=0, le=1
         )
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
         super().__init__(featurizer, classifier, n_domains, config)

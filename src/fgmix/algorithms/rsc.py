@@ -1,12 +1,8 @@
-"""The method RSC."""
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig, search, uniform
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, register, search, uniform
 
 
 @register("rsc")
@@ -27,8 +23,6 @@ class RSC(Algorithm):
     """
 
     label = "RSC"
-    year = 2020
-    paper = "https://arxiv.org/abs/2007.02454"
     family = "masking"
     cost = 1.0
     domainbed_name = "RSC"
@@ -40,8 +34,6 @@ class RSC(Algorithm):
         b: float = search(
             1 / 3, uniform(0.0, 0.5), help="share of samples masked", domainbed="rsc_b_drop_factor", ge=0, le=1
         )
-
-    config: Config  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)

@@ -1,10 +1,6 @@
-"""SAGM, around any method whose update is one objective."""
-
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches, descend_along
-from fgmix.algorithms._config import BaseConfig, choice, search
-from fgmix.algorithms._registry import register_wrapper
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, choice, descend_along, register_wrapper, search
 from fgmix.algorithms.sam import compute_two_gradients
 
 
@@ -24,8 +20,6 @@ class SAGM(Algorithm):
     """
 
     label = "SAGM"
-    year = 2023
-    paper = "https://arxiv.org/abs/2303.10353"
     family = "flatness"
     cost = 2.0
 
@@ -36,8 +30,6 @@ class SAGM(Algorithm):
         sagm_alpha: float = search(
             0.001, None, paper=choice(0.01, 0.02, 0.05, 0.1), help="weight α of the agreement of gradients", ge=0
         )
-
-    config: Config  # narrows the base's type
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         rho, alpha = self.config.sagm_rho, self.config.sagm_alpha

@@ -1,24 +1,12 @@
-"""The method SagNet."""
-
 import copy
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.utils import clip_grad_norm_
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
-from fgmix.algorithms._config import BaseConfig, log_uniform, search, setting
-from fgmix.algorithms._registry import register
-from fgmix.errors import UserError, bad_value
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, descend, log_uniform, register, search
 from fgmix.functional import widen
 from fgmix.functional.style import instance_statistics, restyle
-from fgmix.networks.parts import copy_from, layers_before
-from fgmix.networks.stages import Stage, stages
-
-CLIP = 0.1  # largest norm of the adversary's gradient on maps, the authors' constant
 
 
 @register("sagnet")
@@ -35,47 +23,29 @@ class SagNet(Algorithm):
     μ and σ are the mean and standard deviation of one sample, π is a permutation of the batch (the index π marks the
     values of a sample's partner), α ~ U(0, 1) is sampled per sample, and s is the style network.
 
-    Nam et al., "Reducing Domain Gap by Reducing Style Bias", 2021, https://arxiv.org/abs/1910.11645. Variant: level
-    `vector`, the default, is DomainBed's, on the final code (one μ and σ over its d numbers), s a classifier, three
-    updates in turn. Level `maps` is the authors', on the maps that enter a stage (μ and σ of every channel), s a copy
-    of the rest of the network, all gradients from one forward pass, and an adversarial loss that updates only the
-    scales and shifts of the normalisation layers before that stage.
+    Nam et al., "Reducing Domain Gap by Reducing Style Bias", 2021, https://arxiv.org/abs/1910.11645. Variant:
+    DomainBed's, on the final code (one μ and σ over its d numbers) instead of on maps, with s a classifier and three
+    updates in turn.
     """
 
     label = "SagNet"
-    year = 2021
-    paper = "https://arxiv.org/abs/1910.11645"
     family = "style"
     cost = 2.0
+    targets = "soft"
     domainbed_name = "SagNet"
 
     class Config(BaseConfig):
         w_adv: float = search(
             0.1, log_uniform(1e-2, 1e1), help="weight w of the adversarial loss", domainbed="sag_w_adv", ge=0
         )
-        level: Literal["vector", "maps"] = setting(
-            "vector", help="randomise the final code (vector, DomainBed's) or feature maps (maps, the authors')"
-        )
-        stage: int = setting(3, help="for level maps: the stage, counted from 1, whose input is randomised", ge=1)
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
         self.style_network = _copy_untrained(classifier)
-        if config.level == "maps":
-            stage = get_stage(featurizer, config.stage)
-            self.entry = stage.entry  # name of the module whose input is randomised
-            self.adversary_optimizer = self.build_optimizer(adversary_parameters(featurizer, stage.entry))
-            self.style_network = nn.Sequential(copy_from(featurizer, stage), self.style_network)
         self.style_optimizer = self.build_optimizer(self.style_network.parameters())
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
-        return self.update_on_maps(x, y) if self.config.level == "maps" else self.update_on_codes(x, y)
-
-    def update_on_codes(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Take one step: the losses L_c, L_s and L_adv in turn, each computed after the previous update."""
         g, h, s = self.featurizer, self.classifier, self.style_network
         content = cross_entropy(h(randomise_style(g(x), sample_shares(x), sample_partners(x))), y)
         descend(self.optimizer, content)
@@ -87,34 +57,6 @@ class SagNet(Algorithm):
 
         adversary = self.config.w_adv * distance_to_uniform(s(randomise_content(z, sample_partners(x))))
         descend(self.optimizer, adversary)  # updates g alone: Adam skips h, which has no gradient
-        return {"loss": content, "style": style, "adversary": adversary}
-
-    def update_on_maps(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Take one step: the losses L_c, L_s and L_adv from one forward pass, each for its own parameters."""
-        g, s, entry = self.featurizer, self.style_network, self.entry
-        maps: list[Tensor] = []
-
-        def enter(_: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-            maps.append(inputs[0])
-            return randomise_style(inputs[0], sample_shares(x), sample_partners(x))
-
-        with g.get_submodule(entry).register_forward_pre_hook(enter):
-            content = cross_entropy(self.predict(x), y)
-        style_logits = s(randomise_content(maps[0], sample_partners(x)))
-        style = cross_entropy(style_logits, y)
-        adversary = self.config.w_adv * distance_to_uniform(style_logits)
-
-        # All gradients before any step: a step would change weights that the other graphs still need.
-        adversarial = adversary_parameters(g, entry)
-        gradients = torch.autograd.grad(adversary, adversarial, retain_graph=True)
-        self.style_optimizer.zero_grad(set_to_none=True)
-        style.backward(inputs=list(s.parameters()), retain_graph=True)
-        descend(self.optimizer, content)
-        self.style_optimizer.step()
-        for parameter, gradient in zip(adversarial, gradients):
-            parameter.grad = gradient
-        clip_grad_norm_(adversarial, CLIP)
-        self.adversary_optimizer.step()
         return {"loss": content, "style": style, "adversary": adversary}
 
 
@@ -178,24 +120,3 @@ def distance_to_uniform(logits: Tensor) -> Tensor:
 def _view_as_maps(z: Tensor) -> Tensor:
     """View codes (n, d) as maps of one channel, d pixels wide; maps as they are."""
     return z[:, None, None] if z.ndim == 2 else z
-
-
-def adversary_parameters(featurizer: nn.Module, entry: str) -> list[nn.Parameter]:
-    """List scales and shifts of the normalisation layers before the module `entry`, which control the style."""
-    layers = [layer for _, _, child in layers_before(featurizer, entry) for layer in child.modules()]
-    norms = [layer for layer in layers if isinstance(layer, _BatchNorm | nn.GroupNorm | nn.LayerNorm)]
-    parameters = [parameter for norm in norms for parameter in norm.parameters() if parameter.requires_grad]
-    if not parameters:
-        raise UserError(
-            "sagnet with level=maps trains normalisation layers against its style network. "
-            f"Found none before `{entry}`. Choose a later stage or level=vector."
-        )
-    return parameters
-
-
-def get_stage(featurizer: nn.Module, number: int) -> Stage:
-    """Return a stage of a network, counted from 1."""
-    known = stages(featurizer)
-    if number > len(known):
-        raise bad_value("stage", f"between 1 and {len(known)}, the stages of this network", number)
-    return known[number - 1]

@@ -1,14 +1,10 @@
-"""SAM, around any method whose update is one objective, and the two gradients that SAGM also needs."""
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from fgmix.algorithms._base import Algorithm, Batches, descend_along
-from fgmix.algorithms._config import BaseConfig, choice, search
-from fgmix.algorithms._registry import register_wrapper
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, choice, descend_along, register_wrapper, search
 
 EPSILON = 1e-12  # added to ‖g‖, which may be zero
 
@@ -28,8 +24,6 @@ class SAM(Algorithm):
     """
 
     label = "SAM"
-    year = 2021
-    paper = "https://arxiv.org/abs/2010.01412"
     family = "flatness"
     cost = 2.0
 
@@ -37,8 +31,6 @@ class SAM(Algorithm):
         sam_rho: float = search(
             0.05, None, paper=choice(0.01, 0.02, 0.05, 0.1), help="radius ρ of the neighbourhood", ge=0
         )
-
-    config: Config  # narrows the base's type
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         terms, w, _, g_near = compute_two_gradients(self, batches, lambda norm: self.config.sam_rho / norm)
@@ -55,25 +47,18 @@ def compute_two_gradients(
     statistics, moving averages, heads that the objective itself trains) of the first. Afterwards the state is that
     after the first pass. The parameters of the algorithm's optimiser are perturbed; `scale` maps ‖g‖ to s.
     """
-    state, draws = _copy(_state(algorithm)), _get_random_states(batches[0][0].device)
-    terms, w, g = _compute_gradients(algorithm, batches)
+    state, optimizer, device = _copy(_state(algorithm)), algorithm.optimizer, batches[0][0].device
+    optimizer.zero_grad(set_to_none=True)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        terms = algorithm.backward(batches)
+    w = [w_i for group in optimizer.param_groups for w_i in group["params"] if w_i.grad is not None]
+    g = [w_i.grad for w_i in w]
     s = scale(torch.linalg.vector_norm(torch.stack([g_i.norm() for g_i in g])) + EPSILON)
     with _move(w, [s * g_i for g_i in g]), _restore_state(algorithm, state):
-        _replay(draws, batches[0][0].device)
-        algorithm.optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         algorithm.backward(batches)
         g_near = [torch.zeros_like(w_i) if w_i.grad is None else w_i.grad for w_i in w]
     return terms, w, g, g_near
-
-
-def _compute_gradients(
-    algorithm: Algorithm, batches: Batches
-) -> tuple[dict[str, Tensor], list[nn.Parameter], list[Tensor]]:
-    """Return the terms of the objective, the optimiser's parameters that it depends on, and its gradients by them."""
-    algorithm.optimizer.zero_grad(set_to_none=True)
-    terms = algorithm.backward(batches)
-    w = [w_i for group in algorithm.optimizer.param_groups for w_i in group["params"] if w_i.grad is not None]
-    return terms, w, [w_i.grad for w_i in w]
 
 
 @contextmanager
@@ -113,14 +98,3 @@ def _copy(tensors: Iterable[Tensor]) -> list[Tensor]:
 def _fill(tensors: Iterable[Tensor], values: Sequence[Tensor]) -> None:
     for tensor, value in zip(tensors, values, strict=True):
         tensor.copy_(value)
-
-
-def _get_random_states(device: torch.device) -> list[Tensor]:
-    """Return the states of the generators that an objective may use: the CPU's and, on CUDA, the device's."""
-    return [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
-
-
-def _replay(states: Sequence[Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states[0])
-    for state in states[1:]:
-        torch.cuda.set_rng_state(state, device)

@@ -1,12 +1,8 @@
-"""The method SAND-Mask."""
-
 from collections.abc import Sequence
 
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches, descend_along
-from fgmix.algorithms._config import BaseConfig, log_uniform, search, uniform
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, descend_along, log_uniform, register, search, uniform
 from fgmix.functional.gradients import domain_gradients, masked_mean_, share_passed, sign_agreement
 
 
@@ -25,10 +21,9 @@ class SANDMask(Algorithm):
     """
 
     label = "SAND-Mask"
-    year = 2021
-    paper = "https://arxiv.org/abs/2106.02266"
     family = "gradient"
     cost = 1.0
+    targets = "weighted"
     domainbed_name = "SANDMask"
     min_domains = 2  # one domain has no variance
 
@@ -39,8 +34,6 @@ class SANDMask(Algorithm):
         kappa: float = search(
             10.0, log_uniform(1e-3, 1e5), help="steepness κ of the mask (the paper's k)", domainbed="k", gt=0
         )
-
-    config: Config  # narrows the base's type
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         theta = [p for p in self.parameters() if p.requires_grad]

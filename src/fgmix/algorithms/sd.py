@@ -1,11 +1,7 @@
-"""The method SD."""
-
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig, log_uniform, search
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, log_uniform, register, search
 from fgmix.functional import widen
 
 
@@ -23,17 +19,14 @@ class SD(Algorithm):
     """
 
     label = "SD"
-    year = 2021
-    paper = "https://arxiv.org/abs/2011.09468"
     family = "penalty"
     cost = 1.0
+    targets = "soft"
     per_sample = True
     domainbed_name = "SD"
 
     class Config(BaseConfig):
         lam: float = search(0.1, log_uniform(1e-5, 1e-1), help="penalty weight λ", domainbed="sd_reg", ge=0)
-
-    config: Config  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)

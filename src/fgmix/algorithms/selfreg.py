@@ -1,13 +1,9 @@
-"""The method SelfReg."""
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig, setting
-from fgmix.algorithms._registry import register
-from fgmix.errors import UserError
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, register, setting
+from fgmix.functional import require_two
 
 FEATURE_WEIGHT = 0.3  # of the terms on codes, relative to those on logits; the authors' constant
 
@@ -31,16 +27,12 @@ class SelfReg(Algorithm):
     """
 
     label = "SelfReg"
-    year = 2021
-    paper = "https://arxiv.org/abs/2104.09841"
     family = "penalty"
     cost = 1.0
     domainbed_name = "SelfReg"
 
     class Config(BaseConfig):
         train_projection: bool = setting(False, help="train the projection P (the authors' code); DomainBed does not")
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
@@ -52,10 +44,7 @@ class SelfReg(Algorithm):
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
-        if len(y) < 2:
-            raise UserError(
-                "selfreg normalises over the batch, which needs at least 2 samples. Found 1. Raise the batch size."
-            )
+        require_two(len(y), "selfreg, which normalises over the batch,")
         z = self.featurizer(x)
         o, q = self.classifier(z), self.projection(z)
         s, r = same_class_permutation(y), same_class_permutation(y)

@@ -1,13 +1,9 @@
-"""T3A, around any method: a classifier by prototypes that the test samples themselves adjust."""
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
 
-from fgmix.algorithms._base import Algorithm, Predict
-from fgmix.algorithms._config import BaseConfig, choice, search, setting
-from fgmix.algorithms._registry import register_wrapper
-from fgmix.functional.entropy import softmax_entropy
+from fgmix.algorithms import Algorithm, BaseConfig, Predict, choice, register_wrapper, search, setting
+from fgmix.functional.losses import softmax_entropy
 
 
 @register_wrapper("t3a")
@@ -26,8 +22,6 @@ class T3A(Algorithm):
     """
 
     label = "T3A"
-    year = 2021
-    paper = "https://openreview.net/forum?id=e_yvNqkJKAW"
     family = "test-time"
     cost = 1.0
     adapts_at_test = True
@@ -41,8 +35,6 @@ class T3A(Algorithm):
             ge=0,
         )
         test_batch_size: int = setting(64, help="samples that are predicted, and adapted to, at a time", ge=1)
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)

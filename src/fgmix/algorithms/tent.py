@@ -1,5 +1,3 @@
-"""Tent, around any method: scale and shift of normalisation layers follow the entropy of the test samples."""
-
 import copy
 
 import torch
@@ -10,7 +8,7 @@ from fgmix.algorithms._base import BATCH_NORMS, Algorithm, Predict, descend
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register_wrapper
 from fgmix.errors import UserError
-from fgmix.functional.entropy import softmax_entropy
+from fgmix.functional.losses import softmax_entropy
 
 NORMS = (*BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
 
@@ -31,8 +29,6 @@ class Tent(Algorithm):
     """
 
     label = "Tent"
-    year = 2021
-    paper = "https://arxiv.org/abs/2006.10726"
     family = "test-time"
     cost = 1.0
     needs_norms = True
@@ -44,8 +40,6 @@ class Tent(Algorithm):
         )
         tent_steps: int = search(1, None, paper=choice(1, 3), help="updates per batch", ge=1)
         test_batch_size: int = setting(64, help="samples that are predicted, and adapted to, at a time", ge=1)
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)

@@ -1,5 +1,3 @@
-"""The method Transfer."""
-
 import copy
 from collections.abc import Sequence
 
@@ -32,10 +30,10 @@ class Transfer(Algorithm):
     """
 
     label = "Transfer"
-    year = 2021
-    paper = "https://arxiv.org/abs/2106.03632"
     family = "adversarial"
     cost = 2.33
+    min_domains = 2
+    targets = "weighted"
     domainbed_name = "Transfer"
 
     class Config(BaseConfig):
@@ -46,8 +44,6 @@ class Transfer(Algorithm):
         )
         lr_d: float = search(1e-3, log_uniform(10**-4.5, 10**-2.5), help="learning rate of the adversary", gt=0)
         gda: bool = search(False, choice(True), help="SGD instead of Adam for g and h")
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
@@ -77,7 +73,8 @@ class Transfer(Algorithm):
     def weighted_gap(self, z: Sequence[Tensor], batches: Batches) -> Tensor:
         """Compute λ · gap(h') of codes z, k tensors (b, d)."""
         L = domain_risks(map(self.adversary, z), batches)
-        return self.config.lam * (L.amax() - L.amin())
+        gap: Tensor = self.config.lam * (L.amax() - L.amin())
+        return gap
 
 
 @torch.no_grad()

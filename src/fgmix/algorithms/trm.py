@@ -1,13 +1,9 @@
-"""The method TRM."""
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 from torch.nn.utils.rnn import pad_sequence
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, log_uniform, search
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, log_uniform, register, search
 
 HEAD_STEPS, HEAD_LR = 30, 0.1  # of plain gradient descent on the heads, in every step
 NEUMANN_TERMS, NEUMANN_LIMIT = 10, 10.0
@@ -35,13 +31,10 @@ class TRM(Algorithm):
     """
 
     label = "TRM"
-    year = 2021
-    paper = "https://arxiv.org/abs/2110.09940"
     family = "meta-learning"
     cost = 1.0
     domainbed_name = "TRM"
     min_domains = 2
-    at_work = {"anneal": 0}
     delayed = {"anneal": "the transfer risk"}
 
     alpha: Tensor  # α (k, k), zero on the diagonal
@@ -60,8 +53,6 @@ class TRM(Algorithm):
         eta: float = search(
             1e-2, log_uniform(1e-3, 1e-1), help="step size η of the pairs' weights", domainbed="groupdro_eta", ge=0
         )
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)

@@ -1,5 +1,3 @@
-"""The method URM."""
-
 from collections.abc import Mapping
 from typing import Literal
 
@@ -47,10 +45,9 @@ class URM(Algorithm):
     """
 
     label = "URM"
-    year = 2024
-    paper = "https://openreview.net/forum?id=PgLbS5yp8n"
     family = "adversarial"
     cost = 1.0
+    targets = "soft"
     domainbed_name = "URM"
 
     class Config(BaseConfig):
@@ -69,8 +66,6 @@ class URM(Algorithm):
             "tanh", choice("tanh", "relu"), help="activation σ of the codes", domainbed="urm_generator_output"
         )
         lr_d: float | None = setting(None, help="learning rate of the discriminator; none: that of the model", gt=0)
-
-    config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         sigma = nn.Tanh() if config.activation == "tanh" else nn.ReLU()

@@ -1,10 +1,6 @@
-"""The method V-REx."""
-
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, log_uniform, search
-from fgmix.algorithms._registry import register
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, log_uniform, register, search
 from fgmix.functional.domains import domain_risks
 
 
@@ -15,8 +11,7 @@ class VREx(Algorithm):
         L = L̄ + λ_t · 1/k Σ_e (L_e − L̄)²,    L̄ = mean_e L_e
 
     with L_e the cross-entropy of domain e. λ_t is 1 before step `anneal` and λ from then on; at that step Adam is
-    reset, because the magnitude of the gradients changes abruptly. With one domain the variance is zero, and the loss
-    is that of ERM.
+    reset, because the magnitude of the gradients changes abruptly.
 
     Krueger et al., "Out-of-Distribution Generalization via Risk Extrapolation (REx)", 2021,
     https://arxiv.org/abs/2003.00688. Variant: DomainBed's, whose first term is the mean of the risks (the paper's is
@@ -24,12 +19,11 @@ class VREx(Algorithm):
     """
 
     label = "VREx"
-    year = 2021
-    paper = "https://arxiv.org/abs/2003.00688"
     family = "penalty"
     cost = 1.0
+    min_domains = 2
+    targets = "weighted"
     domainbed_name = "VREx"
-    at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty's weight λ"}
     restarts = ("anneal",)
 
@@ -42,8 +36,6 @@ class VREx(Algorithm):
             domainbed="vrex_penalty_anneal_iters",
             ge=0,
         )
-
-    config: Config  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         L = domain_risks(map(self.classifier, self.encode(batches)), batches)  # (k,)

@@ -1,4 +1,4 @@
-"""The command line: parse, call the library, print. One command per file; heavy imports wait until a command runs."""
+"""The command line: parse, call the library, print. Heavy imports wait until a command runs."""
 
 from __future__ import annotations
 
@@ -9,30 +9,12 @@ from collections.abc import Callable
 
 import typer
 
-from fgmix.cli import (
-    compare,
-    data,
-    demo,
-    doctor,
-    export,
-    fit,
-    monitor,
-    plan,
-    predict,
-    report,
-    soup,
-    status,
-    sweep,
-    train,
-)
+from fgmix.cli import data, fit, model, plot, report, sweep, train
 from fgmix.cli import list as list_
-from fgmix.cli.domainbed import advise
 from fgmix.cli.help import Command
 from fgmix.cli.options import accept_plugins
-from fgmix.cli.plot import models, results
-from fgmix.errors import UserError, to_user_error
-from fgmix.escape import escape_line
-from fgmix.terminal import print_error
+from fgmix.errors import to_user_error
+from fgmix.terminal import escape_line, print_error
 from fgmix.training.signals import Stopped
 
 MISTAKE = 2  # exit code of an error, as typer's
@@ -50,23 +32,28 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 plots = typer.Typer(help="Draw figures of finished runs and sweeps.", no_args_is_help=True)
 app.add_typer(plots, name="plot")
-# Commands that read records alone: they run no code of a method, a dataset or a backbone.
-PLAIN: tuple[Callable[..., None], ...] = (
-    *(demo.demo, status.status, report.report, doctor.doctor),
-    *(results.weights, results.cd, results.results),
-)
-command: Callable[..., None]
-for command in (
-    *(demo.demo, list_.list_, train.train, sweep.sweep, plan.plan, status.status),
-    *(report.report, fit.fit, soup.soup, predict.predict, monitor.monitor, compare.compare),
-    *(export.export, doctor.doctor),
-):
-    app.command(command.__name__.rstrip("_"), cls=Command)(command if command in PLAIN else accept_plugins(command))
-for command in (
-    *(results.weights, results.cd, results.results),
-    *(models.tsne, models.flatness, models.surface, models.scores),
-):
-    plots.command(cls=Command)(command if command in PLAIN else accept_plugins(command))
+READERS = {"demo", "status", "report", "doctor", "weights", "cd", "results"}  # run no code of a user's
+
+
+def doctor() -> None:
+    """Print versions, devices and folders, and what is missing.
+
+    Example: fgmix doctor
+    """
+    from fgmix.doctor import diagnose
+
+    print("\n".join(diagnose()))
+
+
+def _add(group: typer.Typer, *commands: Callable[..., None]) -> None:
+    for command in commands:
+        name = command.__name__.rstrip("_")
+        group.command(name, cls=Command)(command if name in READERS else accept_plugins(command))
+
+
+_add(app, sweep.demo, list_.list_, train.train, sweep.sweep, sweep.plan, sweep.status, report.report, fit.fit)
+_add(app, model.soup, model.predict, model.monitor, model.compare, model.export, doctor)
+_add(plots, plot.weights, plot.cd, plot.results, plot.tsne, plot.flatness, plot.surface, plot.scores)
 
 
 @app.callback(invoke_without_command=True)
@@ -104,8 +91,6 @@ def main() -> None:
 def _run_command() -> int:
     """Run the command and return its exit code."""
     try:
-        forbid_empty(sys.argv[1:])
-        advise(sys.argv[1:])
         app(prog_name="fgmix")  # the name for shell completion
     except SystemExit as stop:  # typer raises it at the end of every command
         if stop.code == INTERRUPTED:
@@ -114,14 +99,6 @@ def _run_command() -> int:
             return 0
         return int(stop.code or 0)
     return 0
-
-
-def forbid_empty(words: list[str]) -> None:
-    """Raise an error for an empty value, such as of an unset variable, which would otherwise be ignored."""
-    for before, word in zip(["fgmix", *words], words):
-        if not word or (word.startswith("--") and word.endswith("=")):
-            place = word.rstrip("=") or before
-            raise UserError(f"Expected a value after {place}. Found an empty one. Check the variable it comes from.")
 
 
 def _format_warning(message: Warning | str, *_: object, **__: object) -> str:

@@ -23,28 +23,19 @@ DataRoot = Annotated[Path | None, typer.Option(envvar="FGMIX_DATA", help="folder
 def check(
     images: Images,
     data_root: DataRoot = None,
-    cache: Annotated[bool, typer.Option("--cache", help="verify the decoded images, not the files")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Count images by domain and class, and find unreadable files.
 
-    Duplicates, near-duplicates and missing classes are reported, too. Exits with 1 if a file cannot be decoded, or if
-    decoded images were damaged.
+    Duplicates, near-duplicates and missing classes are reported, too. Exits with 1 if a file cannot be decoded.
 
     Example: fgmix data check scans
     """
-    from fgmix.data.checks import check_caches, check_images
+    from fgmix.data.checks import check_images
 
-    path = _locate(images, data_root)
-    if cache:
-        caches = check_caches(path, progress=not quiet)
-        print_lines([each.line() for each in caches] or [f"No decoded images of {path} in the cache."])
-        is_sound = not any(each.damaged for each in caches)
-    else:
-        report = check_images(path, progress=not quiet)
-        print_lines(report.lines())
-        is_sound = not report.unreadable
-    if not is_sound:
+    report = check_images(_locate(images, data_root), progress=not quiet)
+    print_lines(report.lines())
+    if report.unreadable:
         raise typer.Exit(PROBLEMS)
 
 

@@ -1,4 +1,4 @@
-"""Options that fgmix does not have, of DomainBed and of earlier versions: an error message names ours.
+"""Options of DomainBed that fgmix does not have: an error message names ours.
 
 docs/from-domainbed.md has the same table; DomainBed's names of methods and of their settings are declared in the
 methods' own files.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 
 from fgmix.errors import UserError
-from fgmix.records.schema import flag_of
 
 COMMANDS = ("train", "sweep", "plan", "fit")
 _NO_ADAPTATION = "not needed: fgmix trains on the source domains alone"
@@ -62,11 +61,6 @@ def advise(words: list[str]) -> None:
             raise UserError(f"Found `{name}` of DomainBed. {advice}.")
         if name == "--hparams" and following.startswith("{"):
             raise UserError("Found `--hparams` of DomainBed. Use `--set NAME=VALUE`, once for each setting.")
-        if name == "--with":
-            option, _, value = following.partition("=")
-            raise UserError(f"Option --with is gone. Use `{flag_of(option)} {value}`, as in `fgmix train`.")
-        if name == "--bf16":
-            raise UserError("Option --bf16 is gone. Use `--precision bf16`.")
         if name in ("--algorithms", "--datasets") and _has_two_values(words[place + 1 :]):
             joined = ",".join(words[place + 1 : place + 3])
             raise UserError(f"Names are separated by commas. Use `{name} {joined}`.")

@@ -6,6 +6,9 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from fgmix.cli.domainbed import advise
+from fgmix.errors import UserError
+
 ALL = "fgmix.all"  # key in `context.meta` while `--help-all` prints
 WIDEST = 28  # characters of the column of names
 ARGUMENTS = "Arguments"
@@ -18,7 +21,7 @@ _VALUES = {  # what stands for the value of an option in the help, where it is n
     "FILE": "archive pack plugin records weights",
     "FOLDER": "cache data_root from_domainbed out to_domainbed",
     "GB": "max_gb",
-    "N": "directions image_size mixed pairs permutations port resolution samples seed steps trial_seed",
+    "N": "directions image_size mixed pairs port resolution samples seed steps trial_seed",
     "NAME=A,B,…": "grid",
     "NAME=VALUE": "set_ settings slurm where",
     "NAMES": "algorithms datasets test_domains",
@@ -34,6 +37,29 @@ VALUES |= {name: name.upper() for name in ("address", "device", "format", "scope
 
 class Command(TyperCommand):
     """A command whose help has a section for each group of options, without the names of Python types."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words of a command; an option that fgmix does not have is an error that names ours."""
+        if "--help-all" in args and any(parameter.name == "help_all" for parameter in self.params):
+            ctx.meta[ALL] = True
+            args = ["--help"]
+        words = [self.name or "", *args]
+        for before, word in zip(words, args):
+            if not word or (word.startswith("--") and word.endswith("=")):  # such as of a variable that is not set
+                place = word.rstrip("=") or before
+                raise UserError(
+                    f"Expected a value after {place}. Found an empty one. Check the variable it comes from."
+                )
+        try:
+            return super().parse_args(ctx, args)
+        except Exception:  # click's, which typer keeps to itself
+            advise(words)
+            raise
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Name the arguments as the help does; typer would put required ones in braces."""
+        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        return ["[OPTIONS]", *(_write_name(each) + ("..." if each.nargs == -1 else "") for each in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # click's, which typer keeps to itself
         """Write the sections: what is required first, options without a group last."""

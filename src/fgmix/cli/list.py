@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from fnmatch import fnmatch
 from typing import Annotated
 
@@ -9,9 +10,9 @@ import typer
 
 from fgmix.cli.options import check_choice
 from fgmix.errors import UserError, unknown
+from fgmix.records.code import has_plug_ins
 from fgmix.records.declarations import Overview, filter_family, read_overview, read_summaries
-from fgmix.records.plugins import has_plug_ins
-from fgmix.records.recipe import RECIPE
+from fgmix.records.schema import OPTIMIZER
 
 
 def list_(
@@ -21,7 +22,8 @@ def list_(
 ) -> None:
     """List algorithms, datasets or backbones.
 
-    An algorithm that is named is listed with its settings. Without a pattern, recommended backbones are listed.
+    An algorithm that is named is listed with its settings, a dataset with its domains. Without a pattern, recommended
+    backbones are listed.
 
     Example: fgmix list algorithms --family mixup
     """
@@ -58,11 +60,13 @@ def _list_algorithms(pattern: str, family: str | None) -> None:
 
 
 def _print_table(rows: list[Overview]) -> None:
-    line = "{:17}{:6}{:15}{:6}{:38}{}"
-    print(line.format("name", "year", "family", "cost", "needs", "paper"))
+    line = "{:14} {:14} {:4} {:13} {:4} {}"
+    print(line.format("name", "method", "year", "family", "cost", "needs"))
     for row in rows:
-        print(line.format(row.name, row.year, row.family, row.cost, row.needs, row.paper).rstrip())
+        cells = line.format(row.name, row.label, row.year, row.family, row.cost, row.needs)
+        print(textwrap.fill(cells, 80, subsequent_indent=" " * 54))
     print("cost: floating-point operations of a training step, relative to ERM")
+    print("Settings and paper of a method: fgmix list algorithms NAME")
 
 
 def _print_method(row: Overview) -> None:
@@ -76,11 +80,11 @@ def _print_method(row: Overview) -> None:
         print(f"{told.name:16} {what}".rstrip())
         print(f"    {', '.join(filter(None, (told.label, told.year, told.family, cost, told.needs, told.paper)))}")
     config = algorithms.get(row.name).Config
-    recipe = {field: config.help()[field][0] for field in RECIPE}
+    optimizer = {field: config.help()[field][0] for field in OPTIMIZER}
     for field, (default, text) in config.help().items():
-        if field not in recipe:
+        if field not in optimizer:
             print(f"    {field} = {default}: {text}")
-    print(f"    {', '.join(f'{field} = {default}' for field, default in recipe.items())}: see docs/recipes.md")
+    print(f"    {', '.join(f'{field} = {default}' for field, default in optimizer.items())}: see docs/optimiser.md")
 
 
 def _list_datasets(pattern: str) -> None:
@@ -93,8 +97,13 @@ def _list_datasets(pattern: str) -> None:
     if not matching:
         raise unknown("dataset", pattern, summaries)
     for name, summary in matching.items():
-        print(f"{name:20} {summary}")
-    print("Or a folder domain/class/image, a CSV manifest (path, label, domain), or an .npz file with X, y and domain.")
+        if pattern == "*":
+            print(f"{name:19} {textwrap.shorten(summary, 60, placeholder=' …')}")
+        else:
+            print(textwrap.fill(f"{name:19} {summary}", 80, subsequent_indent=" " * 20))
+    if pattern == "*":
+        print("Domains and folder of a dataset: fgmix list datasets NAME")
+    print("Or a folder domain/class/image, a CSV file (path, label, domain), or .npz.")
 
 
 def _list_backbones(pattern: str) -> None:

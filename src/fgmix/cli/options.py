@@ -8,23 +8,24 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from fgmix.cli.domainbed import advise_setting
-from fgmix.cli.help import ALL, REQUIRED
+from fgmix.cli.domainbed import advise, advise_setting
+from fgmix.cli.help import REQUIRED
 from fgmix.errors import UserError, unknown
+from fgmix.records.code import load_plugin
 from fgmix.records.digests import Damaged
 from fgmix.records.files import read_bytes, read_json
 from fgmix.records.options import Option, check_options, options_of
 from fgmix.records.options import declare as declare  # for the options of commands, declared likewise
-from fgmix.records.plugins import load_file
 from fgmix.records.schema import flag_of
 from fgmix.records.schema import options as options_of_run
 from fgmix.records.store import SPEC
@@ -40,17 +41,7 @@ AcceptCode = Annotated[bool, typer.Option("--accept-code", help=ACCEPT_CODE, hid
 PLUGIN = "plugin"  # key of a file, like the flag of `accept_plugins`
 
 
-def print_all(context: typer.Context, asked: bool) -> None:
-    """Print the help with every option, and stop."""
-    if asked:
-        context.meta[ALL] = True
-        print(context.get_help())
-        raise typer.Exit
-
-
-HelpAll = Annotated[
-    bool, typer.Option("--help-all", is_eager=True, callback=print_all, help="Show all options and exit.")
-]
+HelpAll = Annotated[bool, typer.Option("--help-all", help="Show all options and exit.")]
 LOG = "also log to tensorboard, wandb or mlflow; may be repeated"
 
 K = TypeVar("K", bound=str)
@@ -59,10 +50,10 @@ Table = Mapping[str, Any]  # an option of values by name: a table in a file, and
 Names = tuple[str, ...]
 # Options of a run that `--help` shows; `--help-all` shows the others, too.
 EVERYDAY = (
-    *("data_root", "image_size", "trial_seed"),
+    *("data_root", "image_size"),
     *("backbone", "pretrained", "weights", "frozen"),
     *("steps", "batch_size", "seed", "keep"),
-    *("protocol", "eval_every", "averaging", "metric"),
+    *("protocol", "averaging", "metric"),
 )
 
 
@@ -88,7 +79,7 @@ class Flags:
     section: str | None = None  # of the help, for all of them; None for each option's own group
     defaults: bool = True  # whether the help shows default values
 
-    @property
+    @cached_property
     def fields(self) -> dict[str, Option]:
         """The options that become flags, by name."""
         without = {*self.omit, *self.ignored}
@@ -124,7 +115,8 @@ class Flags:
                 if values[name]:
                     merged[name] |= parse_pairs(values[name], field.extra.get("flag", flag_of(name)))
             elif field.kind == Names:
-                merged[name] = tuple(values[name] or _read_names(file, name))
+                in_file = _read_names(file, name) if name in file else ()
+                merged[name] = tuple(values[name] or in_file)
             elif name in file and not is_given(context, name, ("COMMANDLINE",)):
                 merged[name] = file[name]
             elif is_given(context, name):
@@ -145,11 +137,13 @@ def flags(file: str = "", /, **groups: Flags) -> Callable[[Command], Command]:
         def run(context: typer.Context, **values: Any) -> None:
             known = {name for group in groups.values() for name in (*group.fields, *group.ignored)}
             path = values.get("file")
-            in_file = read_file(path, {*known, PLUGIN}) if path else {}
-            for plugin in _read_names(in_file, PLUGIN):
-                load_file(plugin)
-            if path and is_run(path):
-                forbid_defaults(context, in_file)
+            in_file: dict[str, Any] = {}
+            if path:
+                in_file = read_file(path, {*known, PLUGIN})
+                for plugin in _read_names(in_file, PLUGIN):
+                    load_plugin(plugin)
+                if is_run(path):
+                    forbid_defaults(context, in_file)
             merged = {name: group.merge(context, values, in_file) for name, group in groups.items()}
             rest = {name: values[name] for name in own if name in values}
             command(**merged, **rest, **({"context": context} if "context" in own else {}))
@@ -163,7 +157,7 @@ def flags(file: str = "", /, **groups: Flags) -> Callable[[Command], Command]:
             *([_make_parameter("file", Annotated[Path | None, argument], None)] if file else []),
             *(group.parameter(field) for group in groups.values() for field in group.fields.values()),
             *kept,
-            *([_make_parameter("help_all", HelpAll, False)] if hides else []),  # its callback prints
+            *([_make_parameter("help_all", HelpAll, False)] if hides else []),  # `Command.parse_args` obeys it
         ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
         run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -178,11 +172,11 @@ def accept_plugins(command: Command) -> Command:
     @wraps(command)
     def run(**values: Any) -> None:
         for plugin in values.pop(PLUGIN) or ():
-            load_file(plugin)
+            load_plugin(plugin)
         command(**values)
 
     own = [p.replace(kind=p.KEYWORD_ONLY) for p in inspect.signature(command, eval_str=True).parameters.values()]
-    shown = command.__name__ in ("list_", "train", "sweep")  # others: errors name it where it is needed
+    shown = command.__name__ in ("list_", "train", "sweep", "fit")  # others: errors name it where it is needed
     text = "Python file that registers methods, datasets or backbones; repeatable"
     info = typer.Option("--plugin", help=text, hidden=not shown)
     parameters = [*own, _make_parameter(PLUGIN, Annotated[list[str] | None, info], None)]
@@ -295,6 +289,7 @@ def read_file(path: Path, known: Collection[str]) -> dict[str, Any]:
         given = {name: value for name, value in spec.items() if name in known}
         return {"out": str(path.absolute().parent.parent), **given}
     if not os.path.lexists(path):
+        advise(sys.argv[1:])  # the word may be one of DomainBed's, or the second value of an option
         raise UserError(f"Expected a TOML file at {path}. Found none. Options are given as --name value.")
     try:
         values = tomllib.loads(read_bytes(path).decode())

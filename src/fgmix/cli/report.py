@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Selection = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
 Baseline = Annotated[str, typer.Option(metavar="ROW", help="method (or its label with arm) to compare with")]
-FromDomainbed = Annotated[list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +69,7 @@ def report(
     which: dict[str, Any],
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FOLDERS", help="folders of runs; several are put into one table, marked by folder"),
+        typer.Argument(metavar="FOLDERS", help="folders of runs; several are put into one table"),
     ] = None,
     to_domainbed: Annotated[Path | None, typer.Option(help="also write the records as a DomainBed sweep")] = None,
     pack: Annotated[
@@ -78,7 +77,7 @@ def report(
     ] = None,
     explain: Annotated[tuple[str, str, str] | None, typer.Option(help="list the runs behind a number")] = None,
 ) -> None:
-    """Report accuracies, and differences from a baseline with intervals and tests.
+    """Report accuracies, differences, intervals and tests.
 
     Example: fgmix report runs --format html --title "FGMix on PACS"
     """
@@ -112,7 +111,7 @@ def report(
     if explain is not None:
         print_lines(explain_number(runs, *explain, rule=choices.rule))
     elif to.format == "html":
-        from fgmix.report.write import write_report
+        from fgmix.report.page import write_report
 
         print(write_report(runs, to.out or None, title=to.title, **vars(choices)))
     elif to.format == "runs":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import nullcontext
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ from fgmix.cli.options import (
     require,
 )
 from fgmix.records.files import check_path
-from fgmix.records.schema import RunSpec, to_plain
+from fgmix.records.schema import RunRecord, RunSpec, to_plain
 from fgmix.terminal import print_lines, print_markdown, print_notes, print_phase
 
 DIVERGED = 1  # exit code of a run whose loss was not finite
@@ -63,33 +63,44 @@ def train(
 
     Example: fgmix train --dataset digits --algorithm fgmix --test-domain photo --out runs
     """
+    require(
+        dataset=options.get("dataset"),
+        algorithm=options.get("algorithm"),
+        test_domain=rest["test_domains"],
+        out=rest.get("out"),
+    )
     print_phase("loading torch and the data")
-    from fgmix.logs import Log, check_names
     from fgmix.results.other_metrics import summarize_run
-    from fgmix.training import distributed
     from fgmix.training.loop import train as train_run
-    from fgmix.training.prepare import rehearse
-    from fgmix.training.resolve import list_notes
 
-    require(dataset=options.get("dataset"), algorithm=options.get("algorithm"))
-    require(test_domain=rest["test_domains"], out=rest.get("out"))
-    settings = parse_settings(options["algorithm"], rest["settings"])
+    settings = parse_settings(options["algorithm"], rest["settings"]) if rest["settings"] else {}
     spec = RunSpec(**options, test_domains=rest["test_domains"], settings=settings)
     out = check_path("out", rest["out"])
     if dry_run:
+        from fgmix.training.prepare import rehearse
+        from fgmix.training.resolve import list_notes
+
         resolved = rehearse(spec, progress=not quiet)
         print_notes(*list_notes(spec, resolved))
         print(json.dumps({"name": resolved.name, **to_plain(resolved)}, indent=1, ensure_ascii=False))
         return
-    if (role := distributed.find_role()) == "follower":
-        distributed.follow(spec, device=device)
-        return
+    train_one: Callable[..., RunRecord] = train_run
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has started this process
+        from fgmix.training.distributed import find_role, follow, lead
+
+        if (role := find_role()) == "follower":
+            follow(spec, device=device)
+            return
+        train_one = lead if role == "leader" else train_one
     how: dict[str, Any] = {"device": device, "progress": not quiet, "accept_code": accept_code}
-    with Log(check_names(log), out) if log else nullcontext() as follow:
-        train_one = distributed.lead if role == "leader" else train_run
-        record = train_one(spec, out, on_evaluation=follow, **how)
-        if follow:
-            follow.complete(record)
+    if log:
+        from fgmix.logs import Log, check_names
+
+        with Log(check_names(log), out) as logger:
+            record = train_one(spec, out, on_evaluation=logger, **how)
+            logger.complete(record)
+    else:
+        record = train_one(spec, out, **how)
     scores, tables, folder = summarize_run(record)
     print_lines(scores)
     if tables:

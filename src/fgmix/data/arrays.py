@@ -24,6 +24,10 @@ GB = 1_000_000_000
 MISSING = ("", "nan", "NaN", "None", "<NA>", "NaT")  # texts of values that are missing, as `.astype(str)` writes them
 KINDS: dict[int, Kind] = {2: "features", 3: "signals", 4: "small_images"}  # by number of axes
 LOST = 1e-4  # share of a feature's spread that single precision may lose
+ROUNDED = 1e-3  # by which probabilities may miss the sum 1
+SOFT = "Soft labels: training uses the probabilities, evaluation the most probable class."
+
+Soft = npt.NDArray[np.float32]  # (n, C)
 
 
 def from_arrays(
@@ -43,12 +47,13 @@ def from_arrays(
     Args:
         x: features (n, f) or signals (n, c, t), stored in single precision unless it would lose their spread; or
             images (n, c, h, w) as floats, or as uint8 or uint16, which are scaled to [0, 1].
-        y: n labels: class names, or integers.
+        y: n labels, class names or integers; or soft labels (n, C), the probabilities of the classes, which training
+            uses where the method allows it. Evaluation uses the most probable class.
         domain: n domain ids: names, or integers.
         name: name of the dataset.
         classes: class names that integer labels index; None to use the labels as names.
         domains: domain names that integer ids index; None to use the ids as names.
-        sample_weight: n numbers, at least 0: sampling probabilities in training, relative within a domain.
+        sample_weight: n numbers, at least 0: weights of the samples in training, relative within a domain.
         group: n group ids, such as those of patients or recordings: names, or integers. All samples of a group in a
             domain are in its training part, or all in its holdout part.
         columns: of a table, which the features encode (`data.tables`); NaN is then a missing value.
@@ -62,40 +67,35 @@ def from_arrays(
         raise bad_value("name", "a text that is not blank", name)
     x, y, domain = _array("x", x), _array("y", y), _array("domain", domain)
     _check_shapes({"x": x.shape, "y": y.shape, "domain": domain.shape})
-    check_numbers(x)
-    labels, class_names = _number("y", y, "classes", classes)
+    labels, class_names, soft = _number_classes(y, classes)
     ids, domain_names = _number("domain", domain, "domains", domains)
-    check_scale(x)
-    if not is_scaled(x):
-        filled = np.where(np.isnan(x), 0, x) if columns else x
-        check_finite(single := as_floats(filled))
-        x = x.astype(np.float64) if x.ndim < 4 and _loses_spread(filled, single) else as_floats(x)
-    present = [d for d in range(len(domain_names)) if (ids == d).any()]
+    x = _store(x, is_table=bool(columns))
     weights = None if sample_weight is None else check_weights(sample_weight, len(x))
-    groups, group_names = (None, []) if group is None else _number_groups(group, len(x))
+    groups, group_names = None, list[str]()
+    if group is not None:
+        given = _array("group", group)
+        if given.shape != (len(x),):
+            raise UserError(f"Expected {len(x)} group ids in group, one for each sample. Found a shape {given.shape}.")
+        groups, group_names = _number("group", given, "groups", None)
+    rows = [ids == d for d in range(len(domain_names))]
     parts = tuple(
         Domain(
-            domain_names[d],
-            (TableInputs if columns else ArrayInputs)(np.ascontiguousarray(x[ids == d])),
-            labels[ids == d],
-            weights=None if weights is None else weights[ids == d],
-            groups=None if groups is None else groups[ids == d],
+            each,
+            (TableInputs if columns else ArrayInputs)(np.ascontiguousarray(x[mine])),
+            labels[mine],
+            weights=None if weights is None else weights[mine],
+            soft=None if soft is None else soft[mine],
+            groups=None if groups is None else groups[mine],
         )
-        for d in present
+        for each, mine in zip(domain_names, rows)
+        if mine.any()
     )
-    given = [each for each in (weights, groups) if each is not None]
+    added = [each for each in (weights, groups, soft) if each is not None]
     features = [feature for column in columns for feature in column.features]
-    digest = fingerprint_of([*class_names, *domain_names, x, labels, ids, *given, *features])
-    empty = [each for d, each in enumerate(domain_names) if d not in present]
+    digest = fingerprint_of([*class_names, *domain_names, x, labels, ids, *added, *features])
+    empty = [each for each, mine in zip(domain_names, rows) if not mine.any()]
     notes = [f"Domains without a sample are left out: {list_some(empty)}."] if empty else []
-    notes += note_groups(parts, group_names)
-    if x.ndim == 3 and x.shape[1] >= x.shape[2]:  # more likely grey images, or the axes are in another order
-        notes.append(
-            f"Signals of {x.shape[1]} channels and {x.shape[2]} points in time. Images should be (n, c, h, w), signals "
-            "(n, channels, time)."
-        )
-    if x.dtype == np.uint16:
-        notes.append(f"16-bit images: values are divided by 65535. The largest is {x.max()}.")
+    notes += [*_note_samples(x), *note_groups(parts, group_names), *([] if soft is None else [SOFT])]
     kind = KINDS[x.ndim]
     return DomainDataset(name, parts, tuple(class_names), x.shape[1:], kind, digest, tuple(notes), tuple(columns))
 
@@ -106,16 +106,11 @@ def load_npz(path: Path) -> DomainDataset:
     """
     optional = ("classes", "domains", "group", "sample_weight")
     arrays, others = read_npz(path, ("X", "y", "domain"), optional, check=_check_shapes)
-    dataset = from_arrays(
-        arrays["X"],
-        arrays["y"],
-        arrays["domain"],
-        name=path.stem,
-        classes=_names("classes", arrays.get("classes")),
-        domains=_names("domains", arrays.get("domains")),
-        sample_weight=arrays.get("sample_weight"),
-        group=arrays.get("group"),
-    )
+    if weights := [name for name in others if name.lower() in ("weight", "weights", "sample_weights")]:
+        raise UserError(f"Expected weights of samples as sample_weight in {path}. Found {weights[0]}. Rename it.")
+    given: dict[str, Any] = {what.lower(): values for what, values in arrays.items()}
+    given |= {what: _names(what, given.get(what)) for what in ("classes", "domains")}
+    dataset = from_arrays(**given, name=path.stem)
     if others:
         dataset = replace(dataset, notes=(*dataset.notes, f"Arrays that are not used: {list_some(others)}."))
     return dataset
@@ -128,13 +123,46 @@ def note_groups(domains: Sequence[Domain], names: Sequence[str]) -> list[str]:
     return [describe_shared_groups(shared)] if shared else []
 
 
-def _number_groups(group: npt.ArrayLike, n: int) -> tuple[Indices, list[str]]:
-    values = _array("group", group)
-    if values.shape != (n,):
-        raise UserError(
-            f"Expected {n} group ids in group, one for each sample. Found an array of shape {values.shape}."
-        )
-    return _number("group", values, "groups", None)
+def _number_classes(y: npt.NDArray[Any], classes: Sequence[str] | None) -> tuple[Indices, list[str], Soft | None]:
+    """Return labels, names of the classes and probabilities (n, C), None if every label is certain."""
+    if y.ndim == 1:
+        return *_number("y", y, "classes", classes), None
+    columns = len(classes) if classes is not None and _are_names(classes) else y.shape[1]
+    if y.dtype.kind not in "biuf" or y.shape[1] != columns:
+        raise UserError(f"Expected soft labels of {columns} classes, numbers, in y. Found {y.dtype} of {y.shape}.")
+    total = y.sum(axis=1, dtype=np.float64)
+    valid = (y >= 0).all(axis=1) & (np.abs(total - 1) < ROUNDED)  # False for NaN
+    _require_rows(valid, y, "soft labels that sum to 1 in the rows of y (several labels of a sample are not supported)")
+    soft: Soft = (y / total[:, None]).astype(np.float32)
+    numbered = _number("y", soft.argmax(axis=1), "classes", classes or [str(c) for c in range(y.shape[1])])
+    return *numbered, None if (soft.max(axis=1) == 1).all() else soft
+
+
+def _store(x: npt.NDArray[Any], *, is_table: bool) -> npt.NDArray[Any]:
+    """Convert samples to what is stored: images of integers as they are, others in single precision if it suffices."""
+    check_numbers(x)
+    check_scale(x)
+    if is_scaled(x):
+        return x
+    filled = np.where(np.isnan(x), 0, x) if is_table else x
+    check_finite(single := as_floats(filled))
+    return x.astype(np.float64) if x.ndim < 4 and _loses_spread(filled, single) else as_floats(x)
+
+
+def _note_samples(x: npt.NDArray[Any]) -> list[str]:
+    """Note shapes that are rather a mistake, and how images of 16 bits are scaled."""
+    if x.ndim == 3 and x.shape[1] >= x.shape[2]:  # more likely grey images, or the axes are in another order
+        return [
+            f"Signals of {x.shape[1]} channels and {x.shape[2]} points in time. Images should be (n, c, h, w), signals "
+            "(n, channels, time)."
+        ]
+    return [note_scale(int(x.max()))] if x.dtype == np.uint16 else []
+
+
+def note_scale(largest: int | None = None) -> str:
+    """Note how images of 16 bits are scaled, and their largest value if it is known."""
+    note = "16-bit images: values are divided by 65535."
+    return note if largest is None else f"{note} The largest is {largest}."
 
 
 def check_numbers(x: npt.NDArray[Any]) -> None:
@@ -229,12 +257,8 @@ def _check_shapes(shapes: Mapping[str, Shape]) -> None:
             "Expected features (n, f), signals (n, channels, time) or images (n, c, h, w) in x, and not empty. Found "
             f"{x}. Reshape it."
         )
-    if len(y) == 2:
-        raise UserError(
-            f"Expected one class for each sample in y. Found an array of shape {y}: several labels of a sample "
-            "(multi-label) and soft labels are not supported. Choose one class for each, such as y.argmax(1)."
-        )
-    if not y == domain == x[:1]:
+    is_soft = len(y) == 2 and y[1] > 1
+    if not (y[:1] if is_soft else y) == domain == x[:1]:
         raise UserError(f"Expected y and domain of shape ({x[0]},). Found y {y} and domain {domain}.")
 
 
@@ -336,7 +360,13 @@ def read_npz(
                     raise UserError(f"Expected {wanted} among the arrays of {path}. Found {found}. Rename or add some.")
                 known = {key: names.pop(key.lower()) for key in (*required, *optional) if key.lower() in names}
                 check({key.lower(): _read_shape(archive, name, path) for key, name in known.items()})
-                _require_memory(sum(archive.zip.getinfo(f"{name}.npy").file_size for name in known.values()), path)
+                needed, free = (
+                    sum(archive.zip.getinfo(f"{name}.npy").file_size for name in known.values()),
+                    free_memory(),
+                )
+                if free is not None and needed > free:
+                    sizes = f"{free / GB:.1f} GB, in {path}. Found {needed / GB:,.1f} GB"
+                    raise UserError(f"Expected arrays that fit into memory, {sizes}.")
                 return {key: archive[name] for key, name in known.items()}, [*names.values()]
     except UserError:
         raise
@@ -369,11 +399,3 @@ def free_memory() -> int | None:
             return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError, IndexError):
         return None
-
-
-def _require_memory(needed: int, path: Path) -> None:
-    free = free_memory()
-    if free is not None and needed > free:
-        raise UserError(
-            f"Expected arrays that fit into memory, {free / GB:.1f} GB, in {path}. Found {needed / GB:,.1f} GB."
-        )

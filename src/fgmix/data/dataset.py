@@ -1,13 +1,18 @@
-"""The dataset class: named domains with shared, named classes, an input shape and a fingerprint."""
+"""The dataset class: named domains with shared, named classes, an input shape and a fingerprint; joined datasets.
+
+Lists of images whose accuracy is reported apart, such as DomainBed-IP and DomainBed-OOP, are those of Teterwak et al.,
+"Is Large-Scale Pretraining the Secret to Good Domain Generalization?", 2025, https://arxiv.org/abs/2412.02856.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,6 +22,7 @@ from torch import Tensor
 
 from fgmix.errors import UserError, unknown
 from fgmix.records.columns import Column
+from fgmix.records.files import read_bytes
 from fgmix.records.protocols import Kind
 
 if TYPE_CHECKING:
@@ -62,6 +68,11 @@ class Inputs(ABC):
         return self.prepare(indices).finish()
 
     @property
+    def at_hand(self) -> bool:
+        """Whether preparing samples takes less time than handing them over to another thread."""
+        return False
+
+    @property
     def augmentation(self) -> str:
         """How samples are augmented in training by default."""
         return "none"
@@ -74,6 +85,9 @@ class Inputs(ABC):
     def normalise(self, normalisation: Normalisation) -> Self:  # noqa: ARG002 (only stored images are normalised)
         """Normalise images as a network's weights expect; arrays are not changed."""
         return self
+
+
+AT_HAND = 2**26  # bytes of rows of an array in memory that may be kept twice, as they are and standardised
 
 
 @dataclass(frozen=True)
@@ -104,11 +118,22 @@ class ArrayInputs(Inputs):
     def __len__(self) -> int:
         return len(self.x)
 
+    @property
+    def at_hand(self) -> bool:
+        return type(self.x) is np.ndarray and self.x.ndim == 2 and self.x.nbytes <= AT_HAND
+
+    @cached_property
+    def _rows(self) -> npt.NDArray[Any]:
+        """The samples as a network gets them: standardised at once if that takes little memory."""
+        return self.x if self.standard is None else self.standard(self.x)
+
     @cached_property  # runs of a sweep share a loaded dataset
     def value_range(self) -> tuple[float, float]:
         return (0.0, 1.0) if self.x.dtype in SCALED else (float(self.x.min()), float(self.x.max()))
 
     def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> HostArray:  # noqa: ARG002
+        if self.at_hand:
+            return HostArray(torch.from_numpy(self._rows[indices]))
         rows = self.x[indices] if self.standard is None else self.standard(self.x[indices])
         return HostArray(torch.from_numpy(np.ascontiguousarray(rows)))
 
@@ -125,12 +150,17 @@ class Domain:
     inputs: Inputs
     y: Indices  # indices into the dataset's classes
     holdout: npt.NDArray[np.bool_] | None = None  # the samples in the holdout part; None for a random split
-    weights: npt.NDArray[np.float64] | None = None  # relative sampling probabilities in training; None for equal ones
+    weights: npt.NDArray[np.float64] | None = None  # of the samples in training, relative; None for equal ones
+    soft: npt.NDArray[np.float32] | None = None  # probabilities (n, C) of the classes, y the most probable; None: y
     groups: Indices | None = None  # numbers of the groups, such as patients, none of which a split divides
     files: tuple[str, ...] | None = None  # of each sample, as domain/class/file; None for arrays
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def target(self, indices: Indices, n_classes: int) -> npt.NDArray[np.float32]:
+        """Return the probabilities (n, C) of the classes of samples, one-hot where they are certain."""
+        return np.eye(n_classes, dtype=np.float32)[self.y[indices]] if self.soft is None else self.soft[indices]
 
 
 @dataclass(frozen=True)
@@ -205,3 +235,117 @@ def fingerprint_of(parts: Iterable[bytes | str | npt.NDArray[Any] | ArrayParts])
             digest.update(f"bytes {len(data)}:".encode())
             digest.update(data)
     return digest.hexdigest()
+
+
+def join_datasets(first: DomainDataset, second: DomainDataset) -> DomainDataset:
+    """Join the domains of two datasets of one kind; classes are matched by name, and groups kept apart.
+
+    Args:
+        first: gives the name.
+        second: its domains follow.
+
+    Example:
+        >>> from fgmix.data import from_arrays
+        >>> a = from_arrays(np.zeros((2, 3)), ["cat", "dog"], ["north", "north"])
+        >>> b = from_arrays(np.ones((2, 3)), ["dog", "eel"], ["south", "south"])
+        >>> joined = join_datasets(a, b)
+        >>> joined.domain_names, joined.classes, joined.domains[1].y.tolist()
+        (('north', 'south'), ('cat', 'dog', 'eel'), [1, 2])
+    """
+    for what in ("kind", "input_shape", "window", "columns"):
+        if getattr(first, what) != getattr(second, what):
+            raise UserError(
+                f"Expected data that are prepared alike. Found {what} {getattr(first, what)} in {first.name} and "
+                f"{getattr(second, what)} in {second.name}."
+            )
+    if shared := sorted({*first.domain_names} & {*second.domain_names}):
+        raise UserError(f"Expected new domains. Found {', '.join(shared)} in both. Rename them.")
+    classes = tuple(sorted({*first.classes, *second.classes}))
+    last_group = max((int(d.groups.max()) for d in first.domains if d.groups is not None), default=-1)
+    domains = [*_number(first, classes, 0), *_number(second, classes, last_group + 1)]
+    return replace(
+        first,
+        domains=tuple(_unify(domains)),
+        classes=classes,
+        fingerprint=fingerprint_of(["joined", first.fingerprint, second.fingerprint]),
+        notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
+    )
+
+
+def _number(dataset: DomainDataset, classes: Sequence[str], first_group: int) -> list[Domain]:
+    """Return the domains with labels of the joined classes, and groups numbered from `first_group` on."""
+    numbers = np.array([classes.index(name) for name in dataset.classes])
+    columns = np.eye(len(classes), dtype=np.float32)[numbers]  # (C, joined C)
+    return [
+        replace(
+            each,
+            y=numbers[each.y],
+            soft=None if each.soft is None else each.soft @ columns,
+            groups=None if each.groups is None else each.groups + first_group,
+        )
+        for each in dataset.domains
+    ]
+
+
+def _unify(domains: Sequence[Domain]) -> list[Domain]:
+    """Store arrays of all domains in one type: one that loses no digit."""
+    kinds = {each.inputs.x.dtype for each in domains if isinstance(each.inputs, ArrayInputs)}
+    if len(kinds) < 2:
+        return list(domains)
+    if any(kind.kind != "f" for kind in kinds):
+        raise UserError(f"Expected values of one type. Found {', '.join(sorted(map(str, kinds)))}.")
+    widest = np.result_type(*kinds)
+    return [
+        replace(each, inputs=replace(each.inputs, x=each.inputs.x.astype(widest)))
+        for each in domains
+        if isinstance(each.inputs, ArrayInputs)
+    ]
+
+
+Listed = Mapping[str, Mapping[str, npt.NDArray[np.bool_]]]  # by list and domain: which samples of the domain are in it
+
+PARTS = 3  # of a path that identify an image: domain, class and file
+
+
+def read_lists(files: str) -> dict[str, frozenset[str]]:
+    """Read lists, files with a path per line, by the name of the file; a path ends in domain/class/file."""
+    lists = {}
+    for file in (Path(name.strip()).expanduser() for name in files.split(",")):
+        try:
+            lines = read_bytes(file).decode().splitlines()
+        except UnicodeDecodeError as error:
+            raise UserError(f"Expected a text file with a path per line at {file}. Found other bytes.") from error
+        lists[file.stem] = frozenset(shorten(line.strip()) for line in lines if line.strip())
+    return lists
+
+
+@lru_cache(maxsize=8)  # a sweep resolves thousands of runs that share the lists
+def digest_lists(files: str) -> str:
+    """Compute a digest of the names and the content of lists."""
+    return fingerprint_of([part for name, paths in read_lists(files).items() for part in (name, *sorted(paths))])
+
+
+def find_listed(dataset: DomainDataset, files: str) -> Listed:
+    """Find the samples of a dataset that are in lists; a list without any is an error."""
+    found = {}
+    for name, paths in read_lists(files).items():
+        if any(domain.files is None for domain in dataset.domains):
+            raise UserError(f"Expected images in files for the list {name}. Found arrays in {dataset.name}.")
+        found[name] = {
+            domain.name: np.array([file in paths for file in domain.files or ()], np.bool_)
+            for domain in dataset.domains
+        }
+        if not any(mask.any() for mask in found[name].values()):
+            raise UserError(
+                f"Expected paths domain/class/file of {dataset.name} in the list {name}. Found none. Check the list."
+            )
+    return found
+
+
+def shorten(path: str | PurePath) -> str:
+    """Return the end of a path that identifies an image.
+
+    >>> shorten("/data/PACS/sketch/dog/12.png")
+    'sketch/dog/12.png'
+    """
+    return "/".join(PurePath(path).parts[-PARTS:])

@@ -17,12 +17,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from fgmix.data.benchmarks import differences
-from fgmix.data.fetch import fetch
+from fgmix.data.fetch import BadArchive, fetch, unpack
 from fgmix.data.files import describe_path, require_space
 from fgmix.data.folders import scan_folder
-from fgmix.data.hub import arrange, check_mirror, fetch_mirror
-from fgmix.data.sources import PLAIN, SOURCES, RemoteFile, Source
-from fgmix.data.unpack import BadArchive, Limits, unpack
+from fgmix.data.sources import PLAIN, SOURCES, RemoteFile, Source, arrange_mirror, check_mirror, fetch_mirror
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.benchmarks import BENCHMARKS, Benchmark
 from fgmix.records.files import make_folder
@@ -81,20 +79,30 @@ def download(
         sha256: digests of `archives` or `urls`, in the same order.
         max_gb: limit on the unpacked size, instead of the benchmark's default.
         progress: show progress bars.
-        from_hub: use the mirror on the Hugging Face hub, see `data.hub`.
+        from_hub: use the mirror on the Hugging Face hub.
     """
-    _require_source(name)
+    if name not in BENCHMARKS:
+        raise unknown("benchmark", name, SOURCES)
+    benchmark = BENCHMARKS[name]
+    if name not in SOURCES:
+        raise UserError(
+            f"Expected one of {', '.join(SOURCES)}. Found {name}. Get it from {benchmark.home}, and unpack it to "
+            f"{benchmark.folder} under the data root."
+        )
     if max_gb is not None and not 0 < max_gb <= MOST_GB:
         raise bad_value("max_gb", f"a positive number of gigabytes, {MOST_GB:,} at most", max_gb)
     if from_hub and (urls or archives or sha256):
         raise UserError("Expected --hub, or --url or --archive with their --sha256. Found both. Drop one of them.")
-    benchmark, source, root = BENCHMARKS[name], SOURCES[name], root.expanduser()
+    source, root = SOURCES[name], root.expanduser()
     mirror = check_mirror(name) if from_hub else ""
     files = () if mirror else _choose_files(source, urls, archives, sha256)
-    limits = Limits(int((max_gb or source.max_gb) * GB))
+    most = int((max_gb or source.max_gb) * GB)
     if folder := _find(benchmark, root):
         return Download.of(benchmark, folder, is_new=False)
-    local = [_check_local(path, digest) for path, digest in zip_longest(archives, sha256 if archives else ())]
+    local = dict(zip_longest((path.expanduser() for path in archives), sha256 if archives else ()))
+    for path in local:
+        if not os.path.isfile(path):
+            raise UserError(f"Expected an archive at {path}. Found {describe_path(path)}. Check the path.")
     target = root / benchmark.folder
     work = make_folder(root / f".{benchmark.folder}.download", option="--data-root")
     busy = UserError(f"Expected no other process that downloads {name} to {root}. Found one. Wait for its end.")
@@ -105,16 +113,16 @@ def download(
         # before the first download, if sizes are known: the archives, and about as much again unpacked
         needed = sum((file.bytes or 0) * (1 if _place(file, work).exists() else 2) for file in files)
         require_space(work, needed, "the archives and what they hold")
-        fetched = [_fetch(file, work, limits, progress) for file in files]
+        fetched = {fetch(file.url, _place(file, work), most=most, progress=progress): file.sha256 for file in files}
         parquet = fetch_mirror(mirror, work) if mirror else []
         unpacked, arranged = work / "unpacked", work / "arranged"
         notes: tuple[str, ...] = ()
         _clear(unpacked, arranged)
         try:
             if mirror:
-                notes = (arrange(benchmark, parquet, arranged, limits.bytes),)
+                notes = (arrange_mirror(benchmark, parquet, arranged, most),)
             else:
-                _unpack_all(local + fetched, unpacked, limits, progress)
+                _unpack_all(local | fetched, work, most, progress)
                 source.arrange(benchmark, unpacked, arranged)
             done = Download.of(benchmark, arranged, is_new=True)
         except UserError:
@@ -126,17 +134,6 @@ def download(
             raise UserError(f"Expected nothing at {target}. Found something. Move it away, then rerun.") from error
         shutil.rmtree(work)
     return replace(done, folder=target, notes=done.notes + notes)
-
-
-def _require_source(name: str) -> None:
-    if name not in BENCHMARKS:
-        raise unknown("benchmark", name, SOURCES)
-    if name not in SOURCES:
-        known = BENCHMARKS[name]
-        raise UserError(
-            f"Expected one of {', '.join(SOURCES)}. Found {name}. Get it from {known.home}, and unpack it to "
-            f"{known.folder} under the data root."
-        )
 
 
 def _choose_files(
@@ -188,60 +185,38 @@ def _find(benchmark: Benchmark, root: Path) -> Path | None:
 
 def _place(file: RemoteFile, work: Path) -> Path:
     """Return the path to which a file is downloaded, different for every URL so that files are never mixed up."""
-    return work / "archives" / hashlib.sha256(file.url.encode()).hexdigest()[:12] / file.name
+    folder = work / "archives" / hashlib.sha256(file.url.encode()).hexdigest()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / file.name
 
 
-@dataclass(frozen=True)
-class _Archive:
-    """A file with the benchmark or a part of it; `is_ours` if it was downloaded here and may be deleted."""
+def _unpack_all(files: Mapping[Path, str | None], work: Path, most: int, progress: bool) -> None:
+    """Verify digests, and unpack every archive, or copy a text, to its own folder; the limit holds for all together.
 
-    path: Path
-    is_ours: bool
-
-    def check(self, sha256: str | None) -> _Archive:
-        """Compare the digest, if one is given."""
-        if sha256:
-            with open(self.path, "rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            if digest != sha256.lower():
-                raise self.reject(f"Expected SHA-256 {sha256.lower()} of {self.path}. Found {digest}.")
-        return self
-
-    def reject(self, sentence: str) -> BadArchive:
-        """Make the error for a bad archive; one that was downloaded here is deleted, for a rerun to download it."""
-        if not self.is_ours:
-            return BadArchive(sentence)
-        self.path.unlink(missing_ok=True)
-        return BadArchive(f"{sentence} It is deleted. Rerun the same command to download it again.")
-
-
-def _check_local(path: Path, sha256: str | None) -> _Archive:
-    path = path.expanduser()
-    if not os.path.isfile(path):
-        raise UserError(f"Expected an archive at {path}. Found {describe_path(path)}. Check the path.")
-    return _Archive(path, is_ours=False).check(sha256)
-
-
-def _fetch(file: RemoteFile, work: Path, limits: Limits, progress: bool) -> _Archive:
-    place = _place(file, work)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    fetch(file.url, place, most=limits.bytes, progress=progress)
-    return _Archive(place, is_ours=True).check(file.sha256)
-
-
-def _unpack_all(archives: Sequence[_Archive], unpacked: Path, limits: Limits, progress: bool) -> None:
-    """Unpack every archive, and copy other files, each to its own folder; the limit holds for all together."""
-    left = limits.bytes
-    for number, archive in enumerate(archives):
-        folder = unpacked / str(number)
+    A bad file that was downloaded here is deleted, for a rerun to download it.
+    """
+    for number, (path, sha256) in enumerate(files.items()):
+        folder = work / "unpacked" / str(number)
         folder.mkdir()
-        if archive.path.suffix in PLAIN:
-            left -= Path(shutil.copyfile(archive.path, folder / archive.path.name)).stat().st_size
-            continue
         try:
-            left -= unpack(archive.path, folder, Limits(left), progress=progress)
+            _check_digest(path, sha256)
+            if path.suffix in PLAIN:
+                most -= Path(shutil.copyfile(path, folder / path.name)).stat().st_size
+            else:
+                most -= unpack(path, folder, most, progress=progress)
         except BadArchive as error:
-            raise archive.reject(str(error)) from error
+            if not path.is_relative_to(work):
+                raise
+            path.unlink(missing_ok=True)
+            raise BadArchive(f"{error} It is deleted. Rerun the same command to download it again.") from error
+
+
+def _check_digest(path: Path, sha256: str | None) -> None:
+    if sha256:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != sha256.lower():
+            raise BadArchive(f"Expected SHA-256 {sha256.lower()} of {path}. Found {digest}.")
 
 
 def _clear(*folders: Path) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.errors import FAILURES, MachineError, UserError, readable_size
-from fgmix.records.digests import check_zip, damage_error, seal_zip
-from fgmix.records.files import write_bytes
+from fgmix.records.digests import check_zip, damage_error
+from fgmix.records.files import Draft
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 LARGEST_CSV = 2_000_000_000  # bytes: more than ten million images need
@@ -104,16 +104,15 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
     """Write an .npz file atomically, with its digest."""
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **arrays)
-    write_bytes(path, seal_zip(packed.getvalue()))
+    Draft(path, lambda file: file.write(packed.getvalue()), seal=True).put()
 
 
 def read_arrays(path: Path) -> Arrays:
     """Read what `write_arrays` wrote; Damaged if the content is not as written, OSError if it cannot be read."""
     with open_file(path) as file:
-        data = file.read()
-    check_zip(data, str(path))
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as packed:
-            return dict(packed)
-    except Exception as error:  # the digest matches but it is no .npz: numpy, zipfile and zlib raise different errors
-        raise damage_error(str(path)) from error
+        check_zip(file, str(path))
+        try:
+            with np.load(file, allow_pickle=False) as packed:
+                return dict(packed)
+        except Exception as error:  # the digest matches but it is no .npz: numpy, zipfile and zlib raise different ones
+            raise damage_error(str(path)) from error

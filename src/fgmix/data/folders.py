@@ -14,7 +14,8 @@ A manifest has one line per image, for files in any folders:
 
 The columns `path`, `label` and `domain` are required, in any order. The optional column `split` is `train` or `holdout`
 (or `val`, `validation`) for every image and replaces the random split. The optional column `group` names what images
-have in common, such as the patient: a random split puts all images of a group in a domain into one part. Paths are
+have in common, such as the patient: a random split puts all images of a group in a domain into one part. The optional
+column `sample_weight` gives the weight of every image in training, relative within its domain. Paths are
 relative to the folder of the manifest. Lines may be in any order: domains are sorted by name, and images of a domain by
 class, folder and file name, which is the order of a folder `domain/class/image`. A manifest that lists such a folder
 gives the same dataset with the same fingerprint.
@@ -25,9 +26,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
+from math import inf
 from pathlib import Path
+from typing import Any
 
 from fgmix.data.files import describe_path, raise_failure, read_csv
 from fgmix.errors import UserError
@@ -36,23 +40,20 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", 
 NAMED = 5  # how many files or classes a note names
 
 REQUIRED = ("path", "label", "domain")
-OPTIONAL = ("split", "group")
+OPTIONAL = ("split", "group", "sample_weight")
 SPLITS = {"train": False, "holdout": True, "val": True, "validation": True}
-
-_Line = tuple[int, dict[str, str]]  # its number, and its cells by column
-
-Identity = tuple[int, int]  # device and inode of a folder, independent of the path
 
 
 @dataclass(frozen=True)
 class ImageFile:
-    """One image: its domain, class and path, and what a manifest says of it: its part of the split, its group."""
+    """One image: its domain, class and path, and what a manifest says of it."""
 
     domain: str
     label: str
     path: Path
     holdout: bool | None = None
     group: str | None = None
+    weight: float | None = None
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,14 @@ class Scan:
     files: tuple[ImageFile, ...]  # domain by domain
     class_folders: frozenset[str]  # of all domains; some may be empty
     notes: tuple[str, ...]  # what was left out
-    folders: tuple[tuple[Path, int], ...]  # every folder that was read, with its modification time (ns) before reading
 
     def name(self, row: int) -> str:
         """Return the name of a file below the root; its whole path if it is elsewhere, as a manifest allows."""
         return str(self.files[row].path).removeprefix(f"{self.root}{os.sep}")
+
+    def paths(self) -> list[str]:
+        """Return the paths of all files."""
+        return [str(file.path) for file in self.files]
 
     def counts(self) -> dict[str, int]:
         """Count the images of each domain."""
@@ -83,37 +87,35 @@ def scan_folder(path: Path, fewest: int = 2) -> Scan:
     """Find the images under `path` without reading any; UserError for fewer than `fewest` domains, which is 1 or 2."""
     if not os.path.isdir(path):
         raise UserError(f"Expected a folder domain/class/image at {path}. Found {describe_path(path)}.")
-    reader = _Reader()
-    root = reader.read(path)
+    reader, above = _Reader(), set[str]()
+    domains, loose = reader.read(path, above)
+    reader.others.clear()  # beside the domains anything may be
     files: list[ImageFile] = []
     class_folders: set[str] = set()
-    notes: list[str] = []
-    if root.images:
-        notes.append(f"Images directly in the folder belong to no domain and are left out: {len(root.images)}.")
-    direct: list[str] = []  # domains with images outside of classes
-    for domain in root.folders:
-        inside = reader.read(path / domain)
-        if inside.identity == root.identity:
-            reader.repeated.append(path / domain)
+    notes = []
+    if loose:
+        notes.append(f"Images directly in the folder belong to no domain and are left out: {len(loose)}.")
+    mixed = []  # domains with images outside of classes
+    for domain in domains:
+        labels, direct = reader.read(path / domain, inside := {*above})
+        if path / domain in reader.repeated:
             continue
-        images = [
-            ImageFile(domain, label, file)
-            for label in inside.folders
-            for file in reader.list_images(path / domain / label, {root.identity, inside.identity})
-        ]
-        reader.others.update(inside.others)
-        files += images
-        if images:
-            class_folders |= set(inside.folders)
+        places = [(label, reader.list_images(path / domain / label, {*inside})) for label in labels]
+        files += [ImageFile(domain, label, file) for label, images in places for file in images]
+        if any(images for _, images in places):
+            class_folders |= set(labels)
         else:
             notes.append(f"Folder {domain!r} holds no class/image and is left out.")
-        if inside.images:
-            notes.append(f"Images directly in {domain!r} belong to no class and are left out: {len(inside.images)}.")
-            direct.append(domain)
+        if direct:
+            notes.append(f"Images directly in {domain!r} belong to no class and are left out: {len(direct)}.")
+            mixed.append(domain)
     if len({file.domain for file in files}) < fewest:
-        raise _missing_domains(path, files, direct, len(root.images), reader)
-    notes += reader.list_notes(path)
-    return Scan(path, tuple(files), frozenset(class_folders), tuple(notes), tuple(reader.times))
+        raise _missing_domains(path, files, mixed, len(loose), reader.others)
+    if reader.others:
+        notes.append(f"Files that are no images by their ending are left out: {_name_endings(reader.others)}.")
+    if links := [str(link.relative_to(path)) for link in reader.repeated]:
+        notes.append(f"Links to a folder that is read already are left out: {list_some(links)}.")
+    return Scan(path, tuple(files), frozenset(class_folders), tuple(notes))
 
 
 def class_notes(present: Mapping[str, Iterable[str]], class_folders: Iterable[str]) -> list[str]:
@@ -143,74 +145,48 @@ def list_some(items: Sequence[str]) -> str:
     return ", ".join(items[:NAMED]) + more
 
 
-@dataclass(frozen=True)
-class _Inside:
-    """What is in a folder: visible sub-folders and image files, both sorted, and the extensions of other files."""
-
-    identity: Identity
-    folders: list[str]
-    images: list[str]
-    others: list[str]
-
-
 @dataclass
 class _Reader:
-    """Reads folders and records what was read and what was left out."""
+    """Reads folders and records what was left out."""
 
-    times: list[tuple[Path, int]] = field(default_factory=list)  # of modification of every folder, before reading it
     others: Counter[str] = field(default_factory=Counter)  # number of files that are not images, by extension
     repeated: list[Path] = field(default_factory=list)  # links to folders read already, or that contain the link
 
-    def read(self, folder: Path) -> _Inside:
-        """List a folder; UserError if it cannot be read. Hidden folders, and hidden files but images, are ignored."""
-        folders, images, others = [], [], []
+    def read(self, folder: Path, above: set[str]) -> tuple[list[str], list[str]]:
+        """List sub-folders and images, both sorted; UserError if it cannot be read. Hidden folders are ignored.
+
+        Its real path is added to `above`; nothing is listed of a folder that is in it already.
+        """
+        if (real := os.path.realpath(folder)) in above:
+            self.repeated.append(folder)
+            return [], []
+        above.add(real)
+        folders, images = [], []
         try:
-            stat = os.stat(folder)
-            self.times.append((folder, stat.st_mtime_ns))
             with os.scandir(folder) as entries:
                 for entry in entries:
+                    is_hidden = entry.name.startswith(".")
                     # `entry.is_dir()` would raise an error for a link to itself, or into a folder without permission
                     if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry)):
-                        folders.append(entry.name)
+                        folders += [] if is_hidden else [entry.name]
                     elif is_image(entry.name):
                         images.append(entry.name)
-                    elif not entry.name.startswith("."):
-                        others.append(os.path.splitext(entry.name)[1].lower())
+                    elif not is_hidden:
+                        self.others[os.path.splitext(entry.name)[1].lower()] += 1
         except OSError as error:
             raise_failure(error, folder)
             raise UserError(f"Expected to read the folder {folder}. It failed ({error.strerror}).") from error
-        visible = sorted(name for name in folders if not name.startswith("."))
-        return _Inside((stat.st_dev, stat.st_ino), visible, sorted(images), others)
+        return sorted(folders), sorted(images)
 
-    def list_images(self, folder: Path, above: set[Identity]) -> list[Path]:
+    def list_images(self, folder: Path, above: set[str]) -> list[Path]:
         """List the images of a class in the order of sorted(os.walk), each folder once, even if linked twice."""
-        seen, waiting, walked = set(above), [folder], []
+        walked, waiting = [], [folder]
         while waiting:
             current = waiting.pop()
-            inside = self.read(current)
-            if inside.identity in seen:
-                self.repeated.append(current)
-                continue
-            seen.add(inside.identity)
-            self.others.update(inside.others)
-            walked.append((str(current), current, inside.images))
-            waiting += [current / name for name in reversed(inside.folders)]
+            folders, images = self.read(current, above)
+            walked.append((str(current), current, images))
+            waiting += [current / name for name in reversed(folders)]
         return [parent / name for _, parent, names in sorted(walked) for name in names]
-
-    def list_notes(self, root: Path) -> list[str]:
-        """Note what was left out."""
-        notes = []
-        if self.others:
-            notes.append(f"Files that are no images by their ending are left out: {self.name_others()}.")
-        if self.repeated:
-            links = [str(link.relative_to(root)) for link in self.repeated]
-            notes.append(f"Links to a folder that is read already are left out: {list_some(links)}.")
-        return notes
-
-    def name_others(self) -> str:
-        """List extensions with their counts, most frequent first."""
-        ordered = sorted(self.others.items(), key=lambda item: (-item[1], item[0]))
-        return list_some([f"{n} {ending or 'without an ending'}" for ending, n in ordered])
 
 
 def is_image(name: str) -> bool:
@@ -219,23 +195,27 @@ def is_image(name: str) -> bool:
 
 
 def _missing_domains(
-    path: Path, files: Sequence[ImageFile], direct: Sequence[str], loose: int, reader: _Reader
+    path: Path, files: Sequence[ImageFile], mixed: Sequence[str], loose: int, others: Counter[str]
 ) -> UserError:
     """Say what was found instead of two domains: one, images in the wrong place, or no image at all."""
     if files:
         only = files[0].domain
         remedy = f"Give the folder whose sub-folders are the domains; if those are the domains, give {path / only}."
         return _one_domain(files, f"domain/class/image under {path}", remedy)
-    expected = f"Expected images domain/class/image under {path}"
-    if direct:
-        return UserError(
-            f"{expected}. Found images directly in its sub-folders ({list_some(direct)}): it looks like one domain. "
-            "Give the folder that holds it and the other domains."
-        )
-    if loose:
-        return UserError(f"{expected}. Found {loose} directly in it. Sort them, or list them in a CSV manifest.")
-    others = f"none, but other files ({reader.name_others()})" if reader.others else "none"
-    return UserError(f"{expected}. Found {others}. Images end in {', '.join(EXTENSIONS)}.")
+    found = f"none, but other files ({_name_endings(others)})" if others else "none"
+    remedy = f"Images end in {', '.join(EXTENSIONS)}."
+    if mixed:
+        found = f"images directly in its sub-folders ({list_some(mixed)}): it looks like one domain"
+        remedy = "Give the folder that holds it and the other domains."
+    elif loose:
+        found, remedy = f"{loose} directly in it", "Sort them, or list them in a CSV manifest."
+    return UserError(f"Expected images domain/class/image under {path}. Found {found}. {remedy}")
+
+
+def _name_endings(counts: Counter[str]) -> str:
+    """List extensions with their counts, most frequent first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return list_some([f"{n} {ending or 'without an ending'}" for ending, n in ordered])
 
 
 def _one_domain(files: Sequence[ImageFile], where: str, remedy: str) -> UserError:
@@ -248,20 +228,26 @@ def _one_domain(files: Sequence[ImageFile], where: str, remedy: str) -> UserErro
 
 def scan_manifest(path: Path, fewest: int = 2) -> Scan:
     """Read the images of a CSV manifest; UserError with line numbers if it is not valid."""
-    root = path.parent
-    lines = _read_lines(path)
-    files = [
-        ImageFile(
-            cells["domain"], cells["label"], root / cells["path"], _parse_split(cells, number, path), cells.get("group")
+    first: dict[str, int] = {}
+    files, missing = [], []
+    for number, cells in _read_lines(path):
+        file = path.parent / cells["path"]
+        before = first.setdefault(os.path.abspath(file), number)
+        if before != number:
+            raise UserError(f"Expected every path once in {path}. Found {cells['path']!r} in {before} and {number}.")
+        if not os.path.exists(file):
+            missing.append(f"{cells['path']!r} (line {number})")
+        split, weight = (_parse(cells, name, number, path) for name in ("split", "sample_weight"))
+        files.append(ImageFile(cells["domain"], cells["label"], file, split, cells.get("group"), weight))
+    if missing:
+        raise UserError(
+            f"Expected the {len(files)} files that {path} names, relative to {path.parent.absolute()}. Found no "
+            f"{list_some(missing)}. Correct the paths, or remove the lines."
         )
-        for number, cells in lines
-    ]
-    _require_distinct(lines, path)
-    times = _require_files(files, lines, path)
     files.sort(key=lambda file: (file.domain, file.label, str(file.path.parent), file.path.name))
     if len({file.domain for file in files}) < fewest:
         raise _one_domain(files, f"in {path}", "Add the images of another domain.")
-    return Scan(root, tuple(files), frozenset(file.label for file in files), (), times)
+    return Scan(path.parent, tuple(files), frozenset(file.label for file in files), ())
 
 
 def is_manifest(path: Path) -> bool:
@@ -279,62 +265,34 @@ def manifest_paths(path: Path) -> list[Path]:
     return [path.parent / cells["path"] for _, cells in _read_lines(path, required=("path",))]
 
 
-def _read_lines(path: Path, required: Sequence[str] = REQUIRED) -> list[_Line]:
+def _read_lines(path: Path, required: Sequence[str] = REQUIRED) -> list[tuple[int, dict[str, str]]]:
+    """Read the numbers and cells of the lines of a manifest."""
     header, rows = read_csv(path)
-    _require_columns(header, path, required)
-    if not rows:
-        raise UserError(f"Expected lines below the header of {path}. Found none. Add one for every image.")
-    # a file name may end in a blank, a class name should not
-    lines = [
-        (number, {name: cell if name == "path" else cell.strip() for name, cell in zip(header, row)})
-        for number, row in rows
-    ]
-    for number, cells in lines:
-        if blank := [name for name in header if not cells[name].strip()]:
-            raise UserError(f"Expected a value in every cell of {path}. Found no {blank[0]} in line {number}. Fill it.")
-    return lines
-
-
-def _require_columns(header: Sequence[str], path: Path, required: Sequence[str]) -> None:
-    optional = [name for name in (*REQUIRED, *OPTIONAL) if name not in required]
     if not set(required) <= set(header) <= {*REQUIRED, *OPTIONAL} or len(set(header)) < len(header):
+        optional = [name for name in (*REQUIRED, *OPTIONAL) if name not in required]
         raise UserError(
             f"Expected the columns {', '.join(required)} and, if wanted, {', '.join(optional)} in {path}, each once, "
             f"separated by commas. Found {', '.join(map(repr, header)) or 'nothing'}."
         )
+    if not rows:
+        raise UserError(f"Expected lines below the header of {path}. Found none. Add one for every image.")
+    for number, row in rows:
+        if blank := [name for name, cell in zip(header, row) if not cell.strip()]:
+            raise UserError(f"Expected a value in every cell of {path}. Found no {blank[0]} in line {number}. Fill it.")
+    # a file name may end in a blank, a class name should not
+    return [
+        (number, {name: cell if name == "path" else cell.strip() for name, cell in zip(header, row)})
+        for number, row in rows
+    ]
 
 
-def _parse_split(cells: dict[str, str], number: int, path: Path) -> bool | None:
-    if "split" not in cells:
+def _parse(cells: dict[str, str], name: str, number: int, path: Path) -> Any:
+    """Parse the split or the weight of an image; None if the manifest has no such column."""
+    if name not in cells:
         return None
-    if cells["split"] not in SPLITS:
-        raise UserError(f"Expected train or holdout as split in {path}. Found {cells['split']!r} in line {number}.")
-    return SPLITS[cells["split"]]
-
-
-def _require_distinct(lines: Sequence[_Line], path: Path) -> None:
-    first: dict[str, int] = {}
-    for number, cells in lines:
-        before = first.setdefault(os.path.abspath(path.parent / cells["path"]), number)
-        if before != number:
-            raise UserError(f"Expected every path once in {path}. Found {cells['path']!r} in {before} and {number}.")
-
-
-def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Path) -> tuple[tuple[Path, int], ...]:
-    """Require that the files exist; return their folders, each with its modification time before the check."""
-    times: dict[Path, int] = {}
-    missing = []
-    for file, (number, cells) in zip(files, lines):
-        folder = file.path.parent
-        try:
-            if folder not in times:
-                times[folder] = os.stat(folder).st_mtime_ns
-            os.stat(file.path)
-        except (OSError, ValueError):  # ValueError: a NUL character
-            missing.append(f"{cells['path']!r} (line {number})")
-    if missing:
-        raise UserError(
-            f"Expected the {len(files)} files that {path} names, relative to {path.parent.absolute()}. Found no "
-            f"{list_some(missing)}. Correct the paths, or remove the lines."
-        )
-    return tuple(times.items())
+    with suppress(ValueError, KeyError):
+        value = SPLITS[cells[name]] if name == "split" else float(cells[name])
+        if 0 <= value < inf:
+            return value
+    expected = "train or holdout" if name == "split" else "a number of at least 0"
+    raise UserError(f"Expected {expected} as {name} in {path}. Found {cells[name]!r} in line {number}.")

@@ -7,7 +7,8 @@ of the same size, quality 95 without chroma subsampling, which are decoded on ev
 The cache is in `cache_dir()/decoded/<key>/`: `images.bin`, and `index.npz` with sizes and checksums, where a height of
 0 marks a file that cannot be decoded. The key is a digest of the files' contents in order, S, the background of
 transparent images, the window of deep grey ones, the encoding and the version of the format: a folder that is moved
-keeps its cache, and a changed file leads to a new one. The folder may be deleted at any time.
+keeps its cache, and a changed file leads to a new one. The folder may be deleted at any time. If an image was decoded
+at a fraction of its size, which caches of earlier versions did not do, the fingerprint of the dataset says so.
 
 A file is opened twice, for its digest and to be decoded. Later runs open none: `cache_dir()/contents` keeps the digest
 of files whose sizes and time stamps are unchanged.
@@ -40,7 +41,9 @@ from PIL import Image
 from fgmix.data.dataset import Indices, fingerprint_of
 from fgmix.data.files import Arrays, StrPath, read_arrays, require_space, write_arrays
 from fgmix.data.images import (
+    MARGIN,
     Change,
+    Inspected,
     Unreadable,
     check_size,
     inspect_file,
@@ -81,7 +84,7 @@ def decode_images(files: Sequence[StrPath], options: LoadOptions, contents: Cont
     and are an error without it.
     """
     contents = contents or read_contents(files, options)
-    recipe, folder = _choose_recipe(files, options, contents)
+    decoding, folder = _choose_decoding(files, options, contents)
     images = _open_cache(folder, files, options)
     if images is not None:
         return images
@@ -90,27 +93,12 @@ def decode_images(files: Sequence[StrPath], options: LoadOptions, contents: Cont
         with wait_for_lock(folder.with_suffix(".lock"), show=options.progress):
             images = _open_cache(folder, files, options, quiet=True)  # of a process that built it meanwhile
             if images is None:
-                _write_cache(folder, files, recipe, options, contents)
+                _write_cache(folder, files, decoding, options, contents)
                 images = CachedImages.open(folder)
         return images
     except OSError as error:
         what = f"Expected to write decoded images to {folder.parent}. It failed ({error.strerror or error})."
         raise MachineError(f"{what} Make room there, or set FGMIX_CACHE to another folder.") from error
-
-
-def open_images(files: Sequence[StrPath], options: LoadOptions, contents: Contents) -> CachedImages | None:
-    """Return what `decode_images` would, from the cache only; None if it is not there."""
-    _, folder = _choose_recipe(files, options, contents)
-    return _open_cache(folder, files, options)
-
-
-def open_all(files: Sequence[StrPath], options: LoadOptions) -> Iterator[CachedImages]:
-    """Open the caches of files for any image size, but those with a damaged index, which cannot be identified."""
-    contents = read_contents(files, options)
-    for folder in sorted((options.cache or cache_dir()).glob("decoded/*")):
-        with suppress(OSError, Damaged):
-            if str(read_arrays(folder / INDEX)["contents"]) == contents.digest:
-                yield CachedImages.open(folder)
 
 
 # What is known of the files before they are decoded
@@ -122,6 +110,7 @@ class Contents:
 
     digest: str  # of the contents of all files, in order; their names do not matter
     sizes: tuple[tuple[int, int], ...]  # (width, height) in the headers of a sample, without those that cannot be read
+    may_be_deep: bool = True  # whether some may have grey values of more than 8 bits; True if that is not known
 
 
 def remember(files: Sequence[StrPath], folder: Path, compute: Callable[[], Arrays]) -> Arrays:
@@ -161,26 +150,29 @@ def read_contents(files: Sequence[StrPath], options: LoadOptions) -> Contents:
     """
     folder = (options.cache or cache_dir()) / "contents"
     known = remember(files, folder, lambda: _inspect_files(files, options))
-    return Contents(str(known["contents"]), tuple((w, h) for w, h in known["sizes"].tolist()))
+    sizes = tuple((w, h) for w, h in known["sizes"].tolist())
+    return Contents(str(known["contents"]), sizes, bool(known.get("may_be_deep", True)))
 
 
 def _inspect_files(files: Sequence[StrPath], options: LoadOptions) -> Arrays:
     step = max(1, len(files) // SAMPLED)
-    digests, sizes = [], []
+    found: list[Inspected] = []
     with quiet_decoding(), Progress("read images", len(files), "files", show=options.progress) as bar:
-        for digest, size in in_order(lambda row: inspect_file(files[row], row % step == 0), range(len(files)), READERS):
-            digests.append(digest)
-            if size is not None:
-                sizes.append(size)
+        for each in in_order(lambda row: inspect_file(files[row], row % step == 0), range(len(files)), READERS):
+            found.append(each)
             bar.advance()
-    return {"contents": np.array(fingerprint_of(digests)), "sizes": np.array(sizes).reshape(-1, 2)}
+    return {
+        "contents": np.array(fingerprint_of(each.digest for each in found)),
+        "sizes": np.array([each.size for each in found if each.size is not None]).reshape(-1, 2),
+        "may_be_deep": np.array(any(each.may_be_deep for each in found)),
+    }
 
 
 # How an image is stored
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Decoding:
     """How image files are stored in the cache."""
 
     image_size: int  # S, the side of the square input images
@@ -190,7 +182,7 @@ class Recipe:
 
     def encode(self, path: StrPath) -> StoredImage | Unreadable:
         """Decode an image file and encode it as for the cache. Call it inside `quiet_decoding`."""
-        picture = try_decode(path, self.background, self.window)
+        picture = try_decode(path, self.background, self.window, self.image_size)
         if isinstance(picture, Unreadable):
             return picture
         image = reduce_image(picture.image, self.image_size)
@@ -216,7 +208,7 @@ class StoredImage:
     changes: Change
 
 
-def _choose_recipe(files: Sequence[StrPath], options: LoadOptions, contents: Contents) -> tuple[Recipe, Path]:
+def _choose_decoding(files: Sequence[StrPath], options: LoadOptions, contents: Contents) -> tuple[Decoding, Path]:
     """Choose how files are stored, and name the folder of their cache.
 
     Pixels are chosen unless they exceed FGMIX_DECODED_GB, else JPEGs. Without that limit an existing cache of either is
@@ -227,8 +219,8 @@ def _choose_recipe(files: Sequence[StrPath], options: LoadOptions, contents: Con
     choices = []
     for encoding in get_args(Encoding):
         key = fingerprint_of([FORMAT, f"S={size}", colour, encoding, contents.digest, *window])
-        recipe = Recipe(size, colour, encoding, options.window)
-        choices.append((recipe, (options.cache or cache_dir()) / "decoded" / key))
+        decoding = Decoding(size, colour, encoding, options.window)
+        choices.append((decoding, (options.cache or cache_dir()) / "decoded" / key))
     if given := os.environ.get("FGMIX_DECODED_GB"):
         limit = math.nan
         with suppress(ValueError):
@@ -236,9 +228,9 @@ def _choose_recipe(files: Sequence[StrPath], options: LoadOptions, contents: Con
         if not limit >= 0:
             raise bad_value("FGMIX_DECODED_GB", "a number of gigabytes", given)
     else:
-        for recipe, folder in choices:
+        for decoding, folder in choices:
             if os.path.isdir(folder):
-                return recipe, folder
+                return decoding, folder
         limit = math.inf
         with suppress(ValueError, OSError, AttributeError):  # the size of the memory is unknown
             limit = MEMORY_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -249,12 +241,23 @@ def _choose_recipe(files: Sequence[StrPath], options: LoadOptions, contents: Con
 # The images
 
 
+class _OpenFile:
+    """A file that is open for reading as long as something refers to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+
 @dataclass(frozen=True)
 class CachedImages:
-    """Images of different sizes in the memory-mapped file of the cache; each is verified on first access."""
+    """Images of different sizes in the file of the cache; each is verified on first access."""
 
-    key: str  # digest of the files and of how they were decoded
-    pixels: Pixels  # the bytes of all images
+    key: str  # digest of the files and of how they were decoded: the folder's, unless fractions of images were decoded
+    pixels: Pixels  # the bytes of all images, mapped
     offsets: Indices  # start of each image in `pixels`
     lengths: Indices  # number of bytes of each image
     heights: Indices  # 0 for a file that cannot be decoded
@@ -262,8 +265,9 @@ class CachedImages:
     readable: Indices  # rows of the images that could be decoded
     checksums: npt.NDArray[np.uint32]  # CRC-32 (2.0 GB/s; SHA-1 and SHA-256 1.4, BLAKE2b 0.5) of these bytes
     changes: npt.NDArray[np.uint8]  # `Change` flags of each image
-    recipe: Recipe
+    decoding: Decoding
     file: Path  # of the cache
+    opened: _OpenFile = field(repr=False)
     verified: npt.NDArray[np.bool_] = field(repr=False)  # images that this process has verified
 
     @classmethod
@@ -277,14 +281,18 @@ class CachedImages:
         # mode "c", because torch requires writable arrays; an empty file cannot be mapped
         mapped = np.memmap(file, dtype=np.uint8, mode="c", shape=(total,)) if total else np.empty(0, np.uint8)
         encoding: Encoding = "jpeg" if str(index["encoding"]) == "jpeg" else "pixels"
+        has_fractions = bool((index["changes"] & Change.FRACTION).any())
         return cls(
-            key=folder.name,
+            key=fingerprint_of([folder.name, f"fractions {MARGIN}"]) if has_fractions else folder.name,
             pixels=np.asarray(mapped),
             offsets=np.cumsum(lengths) - lengths,
             **{name: index[name] for name in ("lengths", "heights", "widths", "checksums", "changes")},
             readable=np.flatnonzero(index["heights"]),
-            recipe=Recipe(int(index["image_size"]), str(index["background"]), encoding, str(index.get("window", ""))),
+            decoding=Decoding(
+                int(index["image_size"]), str(index["background"]), encoding, str(index.get("window", ""))
+            ),
             file=file,
+            opened=_OpenFile(file),
             verified=np.zeros(len(lengths), dtype=np.bool_),
         )
 
@@ -297,15 +305,15 @@ class CachedImages:
             if not self.is_sound(row):
                 raise self.delete()
             self.verified[row] = True
-        data = self._bytes(row)
-        if self.recipe.encoding == "pixels":
+        data = self._read(row)
+        if self.decoding.encoding == "pixels":
             return data.reshape(int(self.heights[row]), int(self.widths[row]), 3)
         with Image.open(io.BytesIO(data.data), formats=("JPEG",)) as image:
             return np.array(image)
 
     def is_sound(self, row: int) -> bool:
         """Say whether the bytes of an image are those that were written."""
-        return int(self.checksums[row]) == zlib.crc32(self._bytes(row).data)
+        return int(self.checksums[row]) == zlib.crc32(self._read(row).data)
 
     def delete(self) -> MachineError:
         """Delete the cache, and return the error for a damaged one."""
@@ -315,9 +323,14 @@ class CachedImages:
             f"{self.file.parent} is deleted. Run the same command again: it is rebuilt, and the run resumes."
         )
 
-    def _bytes(self, row: int) -> Pixels:
-        start = int(self.offsets[row])
-        return self.pixels[start : start + int(self.lengths[row])]
+    def _read(self, row: int) -> Pixels:
+        """Read the bytes of an image; a part of them if the file has become shorter.
+
+        From the file and not from `pixels`: pages that were read stay in the memory of a process that maps them.
+        """
+        data = np.empty(int(self.lengths[row]), np.uint8)
+        length = os.preadv(self.opened.descriptor, [data.data], int(self.offsets[row])) if len(data) else 0
+        return data[:length]
 
 
 # The folder of a cache
@@ -343,7 +356,7 @@ def _open_cache(
 
 
 def _write_cache(
-    folder: Path, files: Sequence[StrPath], recipe: Recipe, options: LoadOptions, contents: Contents
+    folder: Path, files: Sequence[StrPath], decoding: Decoding, options: LoadOptions, contents: Contents
 ) -> None:
     """Decode into a temporary folder, which is renamed when it is complete. The caller holds the lock."""
     own = f"{folder.name}.{socket.gethostname().replace('.', '_')}."  # begins the names of this machine's folders
@@ -355,11 +368,11 @@ def _write_cache(
     temporary = folder.with_name(f"{own}{secrets.token_hex(8)}.tmp")
     temporary.mkdir()
     try:
-        needed = recipe.estimate_bytes(len(files), contents)
+        needed = decoding.estimate_bytes(len(files), contents)
         require_space(folder.parent, needed, "decoded images", "set FGMIX_CACHE to a folder with more")
         with quiet_decoding():
-            index = _write_images(temporary / IMAGES, files, recipe, options)
-        about = {"contents": contents.digest, **asdict(recipe)}
+            index = _write_images(temporary / IMAGES, files, decoding, options)
+        about = {"contents": contents.digest, **asdict(decoding)}
         write_arrays(temporary / INDEX, {**index, **{key: np.array(value) for key, value in about.items()}})
         shutil.rmtree(folder, ignore_errors=True)  # if it exists, it is damaged
         try:
@@ -371,14 +384,14 @@ def _write_cache(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write_images(path: Path, files: Sequence[StrPath], recipe: Recipe, options: LoadOptions) -> Arrays:
+def _write_images(path: Path, files: Sequence[StrPath], decoding: Decoding, options: LoadOptions) -> Arrays:
     """Decode every file and append it to `path`; return the arrays of the index."""
     n = len(files)
     lengths, heights, widths = np.zeros((3, n), dtype=np.int64)
     checksums, changes = np.zeros(n, np.uint32), np.zeros(n, np.uint8)
     # written, not mapped: a full disk then raises an error instead of killing the process
     with open(path, "xb") as out, Progress("decode images", n, "images", show=options.progress) as bar:
-        for row, image in enumerate(in_order(recipe.encode, files, READERS)):
+        for row, image in enumerate(in_order(decoding.encode, files, READERS)):
             if not isinstance(image, Unreadable):
                 out.write(image.data)
                 lengths[row], (widths[row], heights[row]), changes[row] = len(image.data), image.size, image.changes

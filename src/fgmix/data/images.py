@@ -4,6 +4,7 @@
 - Transparent pixels are composited on a background colour, white by default.
 - CMYK is converted without its colour profile.
 - Of several frames or pages the first is used.
+- A JPEG of at least four times the size that is needed is decoded at a half, a quarter or an eighth of its size.
 - Grey values of more than 8 bits (PNG, TIFF, DICOM) are shown in a window of intensity (`grey`).
 - More than 8 bits per channel of a colour are rejected: Pillow would drop the lower bits.
 
@@ -23,23 +24,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import ceil, sqrt
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageColor, UnidentifiedImageError
 
-from fgmix.data.dicom import NotSupported, is_dicom, read_dicom, read_size
 from fgmix.data.files import StrPath, open_file, raise_failure
-from fgmix.data.grey import OWN, Grey, parse_window
+from fgmix.data.grey import OWN, Grey, NotSupported, parse_window, read_dicom, read_size
 from fgmix.errors import UserError, bad_value
 
 BACKGROUND = "white"
 IMAGE_SIZE = 224
 LARGEST = 4096  # side in pixels: a batch of 32 such images takes 6 GB
 SMALLEST_CROP = 0.7  # smallest share of the area that the augmentation keeps
+# A JPEG that is decoded at a fraction of its size keeps at least this many times the pixels per side that are needed:
+# it then differs by 0.4 to 1.0 grey levels on average from one that is decoded whole (docs/speed.md).
+MARGIN = 2
 # Recognised by content, not by extension. Others are excluded: some decoders of Pillow start programs (EPS) or do not
 # report the bit depth.
 FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+_DICOM = 128, b"DICM"  # what a DICOM file has at this byte
+_MAY_BE_DEEP = re.compile(rb"II|MM|\x89PNG.{20}\x10\x00|.{128}DICM", re.DOTALL)  # TIFF, PNG of 16 bits, DICOM
 _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE = 258
 _DEEP_GREY = ("I;16", "I;16L", "I;16B", "I")  # modes of grey images of up to 16 bits in PNG and TIFF files
@@ -62,6 +68,7 @@ class Change(enum.IntFlag):
     CMYK = 4
     FIRST_FRAME = 8
     WINDOWED = 16
+    FRACTION = 32
 
 
 @dataclass(frozen=True)
@@ -79,16 +86,17 @@ class Unreadable:
     reason: str
 
 
-def decode(path: StrPath, background: str = BACKGROUND, window: str = "") -> Picture:
+def decode(path: StrPath, background: str = BACKGROUND, window: str = "", image_size: int | None = None) -> Picture:
     """Decode an image file to RGB.
 
     Args:
         path: the file.
         background: colour behind transparent pixels.
         window: of grey values of more than 8 bits, LOW:HIGH or dicom; empty if such files are rejected.
+        image_size: side of the input images for which the result is then reduced; None if it is needed whole.
     """
     with open_file(path) as file:
-        image, changes = _decode_dicom(file) if is_dicom(file) else _decode_with_pillow(file)
+        image, changes = _decode_dicom(file) if is_dicom(file) else _decode_with_pillow(file, image_size)
         if isinstance(image, Grey):
             return Picture(_show(image, window), changes | Change.WINDOWED)
         flat, is_composited = _flatten(image, background)
@@ -114,22 +122,33 @@ def _decode_dicom(file: io.BufferedReader) -> tuple[Image.Image | Grey, Change]:
     return image, Change.FIRST_FRAME if has_more else Change(0)
 
 
-def _decode_with_pillow(file: io.BufferedReader) -> tuple[Image.Image | Grey, Change]:
+def _decode_with_pillow(file: io.BufferedReader, image_size: int | None) -> tuple[Image.Image | Grey, Change]:
     changes = Change(0)
     with Image.open(file, formats=FORMATS) as opened:
         _require_faithful(opened)
         if opened.format != "MPO" and getattr(opened, "n_frames", 1) > 1:  # MPO: a photo with previews of itself
             changes |= Change.FIRST_FRAME
         turned_by_pillow = opened.format == "TIFF" and _read_orientation(opened) in _TURNS
-        opened.load()
         image: Image.Image = opened
+        if image_size and (reduced := _decode_fraction(opened, image_size)):
+            image, changes = reduced, changes | Change.FRACTION
+        opened.load()
         if (turn := _TURNS.get(_read_orientation(opened))) is not None:
-            image = opened.transpose(turn)
+            image = image.transpose(turn)
         if turned_by_pillow or turn is not None:
             changes |= Change.TURNED
         if image.mode == "CMYK":
             changes |= Change.CMYK
         return Grey(np.asarray(image)) if _is_deep_grey(opened) else image, changes
+
+
+def _decode_fraction(opened: Image.Image, image_size: int) -> Image.Image | None:
+    """Decode a large JPEG at a fraction of its size, and reduce it to its stored size; None for any other image."""
+    whole, stored = opened.size, stored_size(*opened.size, image_size)
+    drafted = opened.draft(None, (MARGIN * stored[0], MARGIN * stored[1]))  # None for other formats
+    if drafted is None or opened.size == whole:
+        return None
+    return opened.resize(stored, Image.Resampling.LANCZOS, box=drafted[1])  # the last pixels may be partly outside
 
 
 def _show(grey: Grey, window: str) -> Image.Image:
@@ -141,10 +160,12 @@ def _show(grey: Grey, window: str) -> Image.Image:
     return Image.fromarray(grey.show(chosen)).convert("RGB")
 
 
-def try_decode(path: StrPath, background: str = BACKGROUND, window: str = "") -> Picture | Unreadable:
+def try_decode(
+    path: StrPath, background: str = BACKGROUND, window: str = "", image_size: int | None = None
+) -> Picture | Unreadable:
     """Decode an image file, or return the reason why it fails. Call it inside `quiet_decoding`."""
     try:
-        return decode(path, background, window)
+        return decode(path, background, window, image_size)
     except (MemoryError, UserError):  # not caused by the file, which must not be skipped
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -160,23 +181,34 @@ def try_decode(path: StrPath, background: str = BACKGROUND, window: str = "") ->
         return Unreadable(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
-def inspect_file(path: StrPath, with_size: bool = False) -> tuple[bytes, tuple[int, int] | None]:
-    """Open a file once for a digest of its content and, if wanted, the (width, height) in its header.
+class Inspected(NamedTuple):
+    """What a file shows without being decoded."""
 
-    The size is that before any rotation, and None if it cannot be read. The digest is a constant for a file that cannot
-    be opened, which decoding reports.
-    """
+    digest: bytes  # of its content; a constant for a file that cannot be opened, which decoding reports
+    size: tuple[int, int] | None = None  # (width, height) in its header, before any rotation, if wanted and readable
+    may_be_deep: bool = False  # whether its first bytes allow grey values of more than 8 bits, which need a window
+
+
+def inspect_file(path: StrPath, with_size: bool = False) -> Inspected:
+    """Open a file once for a digest of its content and what its header says."""
     try:
         with open_file(path) as file:
+            may_be_deep = _MAY_BE_DEEP.match(file.peek(132)) is not None
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
             if with_size:
                 file.seek(0)
                 with suppress(Exception):  # `try_decode` gives the reason
-                    return digest, _read_size(file)
-            return digest, None
+                    return Inspected(digest, _read_size(file), may_be_deep)
+            return Inspected(digest, None, may_be_deep)
     except OSError as error:
         raise_failure(error, path)
-        return b"unreadable", None
+        return Inspected(b"unreadable")
+
+
+def is_dicom(file: io.BufferedReader) -> bool:
+    """Say whether an open file is a DICOM file, by its content; the position in it stays."""
+    start, mark = _DICOM
+    return file.peek(start + len(mark))[start:].startswith(mark)
 
 
 def _read_size(file: io.BufferedReader) -> tuple[int, int]:
@@ -209,7 +241,7 @@ def reduce_image(image: Image.Image, image_size: int) -> Image.Image:
 
 def read_image(path: StrPath, image_size: int, window: str = "") -> Image.Image | Unreadable:
     """Decode and reduce an image file, or return why it cannot be decoded. Call it inside `quiet_decoding`."""
-    picture = try_decode(path, window=window)
+    picture = try_decode(path, window=window, image_size=image_size)
     return picture if isinstance(picture, Unreadable) else reduce_image(picture.image, image_size)
 
 
@@ -255,6 +287,7 @@ def change_notes(changes: npt.NDArray[np.uint8], background: str = BACKGROUND, w
         Change.COMPOSITED: f"Images with transparent pixels, composited on {colour}",
         Change.CMYK: "CMYK images, converted to RGB without their colour profile",
         Change.FIRST_FRAME: "Images of several frames or pages, of which the first is used",
+        Change.FRACTION: "Large JPEG images, decoded at a fraction of their size",
         Change.WINDOWED: f"Grey images of more than 8 bits, shown in {shown_in}",
     }
     counts = {change: int(np.count_nonzero(changes & change)) for change in sentences}

@@ -18,12 +18,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fgmix.data.dataset import Domain, HostInputs, Indices
-from fgmix.data.sampling import Sampler
-from fgmix.functional.batches import IndexedBatch
+from fgmix.data.sampling import Sampler, SampleWeights
+from fgmix.functional.domains import IndexedBatch
 from fgmix.seeding import torch_generator
 
 S = TypeVar("S")
@@ -52,10 +53,6 @@ class HostBatch:
         """Move every tensor."""
         return HostBatch(self.inputs.move(move), move(self.y), None if self.indices is None else move(self.indices))
 
-    def complete(self, x: Tensor) -> Batch:
-        """Return the batch with its finished inputs x."""
-        return (x, self.y) if self.indices is None else IndexedBatch(x, self.y, self.indices)
-
 
 @dataclass(frozen=True)
 class BatchSource:
@@ -65,17 +62,26 @@ class BatchSource:
     sampler: Sampler
     seed: int  # of the augmentation
     indexed: bool = False  # whether batches have the places of their samples
+    n_classes: int = 0  # C, if y is (b, C): the probabilities of the classes, times the weights; 0 if y is (b,)
+    weights: tuple[SampleWeights, ...] = ()  # of all samples of each domain, in the loss; empty for equal ones
+
+    @property
+    def workers(self) -> int | None:
+        """Choose the number of threads that prepare batches: none for rows of arrays, which cost less."""
+        return 0 if all(domain.inputs.at_hand for domain in self.domains) else None
 
     def prepare(self, step: int) -> list[HostBatch]:
         """Prepare the batches of a step on the host, one per source domain."""
-        drawn = self.sampler.draw(step)
-        batches = [
-            HostBatch.of(domain, indices, torch_generator("augment", self.seed, d, step))
-            for d, (domain, indices) in enumerate(zip(self.domains, drawn, strict=True))
-        ]
-        if not self.indexed:
-            return batches
-        return [replace(batch, indices=torch.from_numpy(indices)) for batch, indices in zip(batches, drawn)]
+        batches = []
+        for d, (domain, indices) in enumerate(zip(self.domains, self.sampler.draw(step), strict=True)):
+            generator = None if domain.inputs.at_hand else torch_generator("augment", self.seed, d, step)
+            batch = HostBatch.of(domain, indices, generator)
+            if self.n_classes:
+                y = domain.target(indices, self.n_classes)
+                y = y * self.weights[d][indices, None].astype(np.float32) if self.weights else y
+                batch = replace(batch, y=torch.from_numpy(y))
+            batches.append(replace(batch, indices=torch.from_numpy(indices)) if self.indexed else batch)
+        return batches
 
     def at(self, step: int) -> list[Batch]:
         """Compute (x, y) of each source domain at `step`, on the CPU."""
@@ -88,24 +94,35 @@ def deliver(
     *,
     device: torch.device = CPU,
     workers: int | None = None,
+    channels_last: bool = False,
 ) -> Iterator[list[Batch]]:
     """Yield the finished batches of prepare(item) for every item, in order; threads prepare the next ones ahead.
 
-    `workers` threads (None for `default_workers()`) call `prepare`; `items` is iterated in the caller's thread.
+    `workers` threads (None for `default_workers()`) call `prepare`; `items` is iterated in the caller's thread, which
+    also calls `prepare` if there are none. Images
+    are laid out in memory with their channels last, if that is wanted.
     """
     workers = default_workers() if workers is None else workers
     if device == CPU:
-        return (finish(batches) for batches in in_order(prepare, items, workers))
+        return (finish(batches, channels_last) for batches in in_order(prepare, items, workers))
     bus = _Bus(device)
-    return (finish(bus.receive(sent)) for sent in in_order(lambda item: bus.send(prepare(item)), items, workers))
+    sent = in_order(lambda item: bus.send(prepare(item)), items, workers)
+    return (finish(bus.receive(each), channels_last) for each in sent)
 
 
-def finish(batches: Sequence[HostBatch]) -> list[Batch]:
+def finish(batches: Sequence[HostBatch], channels_last: bool = False) -> list[Batch]:
     """Compute (x, y) of each batch, on its device."""
     if len(batches) < 2 or batches[0].y.device.type == "cpu":  # a CPU is faster on batches that fit into its cache
-        return [batch.complete(batch.inputs.finish()) for batch in batches]
-    x = type(batches[0].inputs).join([batch.inputs for batch in batches]).finish()
-    return [batch.complete(part) for batch, part in zip(batches, x.split([len(batch.y) for batch in batches]))]
+        inputs: Sequence[Tensor] = [batch.inputs.finish() for batch in batches]
+    else:
+        x = type(batches[0].inputs).join([batch.inputs for batch in batches]).finish()
+        inputs = x.split([len(batch.y) for batch in batches])
+    if channels_last and inputs[0].ndim == 4:
+        inputs = [x.contiguous(memory_format=torch.channels_last) for x in inputs]
+    return [
+        (x, batch.y) if batch.indices is None else IndexedBatch(x, batch.y, batch.indices)
+        for batch, x in zip(batches, inputs)
+    ]
 
 
 _Sent = tuple[list[HostBatch], torch.cuda.Event | None]  # batches being copied, and the event that marks the end
@@ -162,13 +179,17 @@ def default_workers() -> int:
 
 
 def in_order(make: Callable[[S], T], items: Iterable[S], workers: int) -> Iterator[T]:
-    """Yield make(item) for every item, in order; `workers` threads compute at most `workers` + 1 items ahead.
+    """Yield make(item) for every item, in order; `workers` threads compute at most `workers` + 1 items ahead, none of
+    them if there is no thread.
 
     An exception in `make` is raised in place of its result. Closing or deleting the iterator ends the threads.
 
     >>> list(in_order(len, ["a", "bb", "ccc"], workers=2))
     [1, 2, 3]
     """
+    if not workers:
+        yield from map(make, items)
+        return
     left = iter(items)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="fgmix-data")
     waiting: deque[Future[T]] = deque()

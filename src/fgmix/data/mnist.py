@@ -12,7 +12,6 @@ ours and determined by the trial seed, so the partition differs from DomainBed's
 from __future__ import annotations
 
 import gzip
-import math
 import os
 import zlib
 from collections.abc import Callable
@@ -35,6 +34,7 @@ ANGLES = {name: float(name) for name in known_domains("rotated_mnist")}
 COLOR_FLIPS = dict(zip(known_domains("colored_mnist"), (0.1, 0.2, 0.9)))  # P(colour ≠ label), by the domain's name
 LABEL_NOISE = 0.25
 LARGEST = 1_000_000_000  # bytes of an idx file: twenty times MNIST's largest
+IDX_FILES = {f"{part}-{what}": int(what[-1]) for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")}
 
 
 @register_dataset("rotated_mnist", "MNIST digits rotated by 0, 15, 30, 45, 60 or 75 degrees; bundled or full MNIST")
@@ -98,9 +98,19 @@ def full_mnist(root: Path) -> Digits | None:
     The files, plain or gzipped, may be in root, root/MNIST or root/MNIST/raw (torchvision's folder).
     """
     for folder in (root, root / "MNIST", root / "MNIST" / "raw"):
-        if any(_idx_file(folder, part, what) for part in _PARTS for what in _AXES):
-            parts = [_read_part(folder, part) for part in _PARTS]
-            return np.concatenate([images for images, _ in parts]), np.concatenate([labels for _, labels in parts])
+        places = {name: (folder / f"{name}-ubyte", folder / f"{name}-ubyte.gz") for name in IDX_FILES}
+        files = {name: file for name, pair in places.items() for file in reversed(pair) if os.path.isfile(file)}
+        if files:
+            if missing := [name for name in IDX_FILES if name not in files]:
+                raise UserError(f"Expected MNIST's four idx files in {folder}. Found no {missing[0]}-ubyte. Add it.")
+            arrays = [read_idx(files[name], axes) for name, axes in IDX_FILES.items()]
+            for images, labels in (arrays[:2], arrays[2:]):
+                if images.shape != (len(labels), 28, 28) or (labels > 9).any():
+                    raise UserError(
+                        f"Expected images (n, 28, 28) and n labels 0…9 in {folder}. Found {images.shape} and "
+                        f"{len(labels)} labels up to {labels.max(initial=0)}."
+                    )
+            return np.concatenate(arrays[::2]), np.concatenate(arrays[1::2]).astype(np.int64)
     return None
 
 
@@ -112,47 +122,13 @@ def read_idx(file: Path, axes: int) -> Pixels:
     """
     try:
         with open_file(file) as packed:
-            stream = gzip.GzipFile(fileobj=packed) if file.suffix == ".gz" else packed
-            header = stream.read(4 + 4 * axes)
-            if len(header) < 4 + 4 * axes or header[:4] != bytes([0, 0, 8, axes]):
-                raise EOFError(f"no header of bytes along {axes} axes")
-            shape = tuple(int.from_bytes(header[at : at + 4], "big") for at in range(4, len(header), 4))
-            size = math.prod(shape)
-            if size > LARGEST:
-                raise EOFError(f"it announces {size:,} bytes")
-            data = stream.read(size + 1)  # one more, to detect a longer file
-            if len(data) != size:
-                raise EOFError(f"{'more' if len(data) > size else len(data)} bytes instead of {size}")
-    except (OSError, EOFError, zlib.error) as error:
+            data = (gzip.GzipFile(fileobj=packed) if file.suffix == ".gz" else packed).read(LARGEST)
+        if data[:4] != bytes([0, 0, 8, axes]):
+            raise ValueError(f"no header of bytes along {axes} axes")
+        shape = np.frombuffer(data, ">u4", axes, offset=4).tolist()
+        return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise UserError(f"Expected a whole idx file at {file}. Found: {error}. Download it again.") from error
-    return np.frombuffer(data, np.uint8).reshape(shape)
-
-
-_PARTS = ("train", "t10k")
-_AXES = {"images": 3, "labels": 1}
-
-
-def _idx_file(folder: Path, part: str, what: str) -> Path | None:
-    """Find one of MNIST's four files, plain or gzipped."""
-    plain = folder / f"{part}-{what}-idx{_AXES[what]}-ubyte"
-    return next((file for file in (plain, plain.with_name(f"{plain.name}.gz")) if os.path.isfile(file)), None)
-
-
-def _read_part(folder: Path, part: str) -> Digits:
-    """Read the training or the test digits."""
-    arrays = []
-    for what, axes in _AXES.items():
-        file = _idx_file(folder, part, what)
-        if file is None:
-            raise UserError(f"Expected MNIST's four idx files in {folder}. Found no {part}-{what}. Add it.")
-        arrays.append(read_idx(file, axes))
-    images, labels = arrays
-    if images.shape != (len(labels), 28, 28) or (labels > 9).any():
-        raise UserError(
-            f"Expected images (n, 28, 28) and n labels 0…9 in {folder}'s {part} files. Found {images.shape} and "
-            f"{len(labels)} labels up to {labels.max(initial=0)}."
-        )
-    return images, labels.astype(np.int64)
 
 
 def check_size(dataset: str, side: int, options: LoadOptions) -> None:

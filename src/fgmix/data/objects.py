@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import io
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fgmix.data.arrays import from_arrays, is_scaled
+from fgmix.data.arrays import from_arrays, is_scaled, note_scale
 from fgmix.data.dataset import (
     SCALED,
     ArrayInputs,
@@ -31,13 +30,14 @@ from fgmix.data.dataset import (
     fingerprint_of,
 )
 from fgmix.data.standardisation import as_units
+from fgmix.data.transforms import check_result, forbid_global_generators
 from fgmix.errors import UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.files import cache_dir, make_folder, read_bytes, write_bytes
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 # Attributes of a loaded object.
-OPTIONS = ("classes", "transform", "labels", "holdout", "group", "fingerprint", "concurrent")
+OPTIONS = ("classes", "transform", "labels", "holdout", "sample_weight", "group", "fingerprint", "concurrent")
 
 
 class Samples(Protocol):
@@ -56,6 +56,7 @@ def from_samples(
     transform: Callable[..., Tensor] | None = None,
     labels: Mapping[str, npt.ArrayLike] | None = None,
     holdout: Mapping[str, npt.ArrayLike] | None = None,
+    sample_weight: Mapping[str, npt.ArrayLike] | None = None,
     group: Mapping[str, npt.ArrayLike] | None = None,
     fingerprint: str = "",
     concurrent: bool = False,
@@ -65,13 +66,14 @@ def from_samples(
 
     Args:
         domains: the samples of every domain by its name, such as torch Datasets. Every x is an array or a tensor of one
-            shape, as in `from_arrays`, in single precision; y is a class name or an integer.
+            shape, as in `from_arrays`, in single precision; y is a class name, an integer or a soft label (C,).
         name: name of the dataset.
         classes: class names that integers index; None to use the labels as names.
         transform: augments a training sample, x ↦ x or (x, generator) ↦ x, a tensor of floats of the same shape. Its
             random numbers come from the generator alone, which depends on the run's seed, the domain and the step.
         labels: of all samples by domain; None to use the attribute `targets`, or to read them.
         holdout: by domain, which samples are held out for validation; None for a random split.
+        sample_weight: by domain, the weight of every sample in training, as in `from_arrays`; None for equal ones.
         group: by domain, the group id of every sample, as in `from_arrays`; None without groups.
         fingerprint: a text that changes with the data, such as a version. Without one, it is computed from all
             samples, each of which is read once whenever the dataset is loaded (twice without labels).
@@ -93,20 +95,29 @@ def from_samples(
     probe = from_arrays(np.stack([each[[0]][0] for each in rows]), ["0"] * len(rows), list(domains), name=name)
     y = _find_labels(domains, rows, labels) or _read_labels(rows, fingerprint, progress)
     ids = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
-    groups = None if group is None else np.concatenate([np.asarray(group.get(each, ())) for each in domains])
+    given: dict[str, Any] = {
+        what: np.concatenate([np.asarray(values.get(each, ())) for each in domains])
+        for what, values in {"sample_weight": sample_weight, "group": group}.items()
+        if values is not None
+    }
     # The labels are checked, and numbered, as those of arrays are.
     without_x = np.zeros((len(ids), 1), np.float32)
-    numbered = from_arrays(without_x, y, ids, name=name, classes=classes, domains=list(domains), group=groups)
-    x = fingerprint or ArrayParts(rows[0].dtype, (len(ids), *rows[0].shape), (x for x, _ in _read_all(rows, progress)))
-    labelled = [np.concatenate([domain.y for domain in numbered.domains]), ids]
-    grouped = [] if group is None else [np.concatenate([domain.groups for domain in numbered.domains])]
-    digest = fingerprint_of([*numbered.classes, *domains, x, *labelled, *grouped])
+    numbered = from_arrays(without_x, y, ids, name=name, classes=classes, domains=list(domains), **given)
+    largest: list[int] = []  # of every sample that is read for the fingerprint, of images of 16 bits
+    x = fingerprint or ArrayParts(rows[0].dtype, (len(ids), *rows[0].shape), _read_values(rows, largest, progress))
+    about = [
+        np.concatenate([getattr(domain, what) for domain in numbered.domains])
+        for what in ("y", "weights", "groups", "soft")
+        if getattr(numbered.domains[0], what) is not None
+    ]
+    digest = fingerprint_of([*numbered.classes, *domains, x, about[0], ids, *about[1:]])
     augment = None if transform is None else _bind(transform, rows[0])
     parts = tuple(
         replace(domain, inputs=SampleInputs(x, augment=augment), holdout=_find_holdout(domain, holdout))  # type: ignore[arg-type]
         for domain, x in zip(numbered.domains, rows)
     )
-    shape, kind, notes = probe.input_shape, probe.kind, (*probe.notes, *numbered.notes)
+    seen = [note_scale(max(largest, default=None))] if rows[0].dtype == np.uint16 else probe.notes
+    shape, kind, notes = probe.input_shape, probe.kind, (*seen, *numbered.notes)
     return replace(numbered, domains=parts, input_shape=shape, kind=kind, fingerprint=digest, notes=notes)
 
 
@@ -201,10 +212,10 @@ def _read_pair(domain: str, samples: Samples, index: int) -> tuple[npt.NDArray[A
     pair = samples[index]
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise UserError(f"Expected (x, y) as sample {index} of domain {domain!r}. Found {type(pair).__name__}.")
-    x, y = (each.detach().cpu() if isinstance(each, Tensor) else each for each in pair)
-    if np.size(y) != 1:
+    x, y = (np.asarray(each.detach().cpu() if isinstance(each, Tensor) else each) for each in pair)
+    if y.size != 1 and y.ndim != 1:
         raise UserError(f"Expected one class as y of sample {index} of domain {domain!r}. Found several values.")
-    return np.asarray(x), y.item() if hasattr(y, "item") else y
+    return x, y.item() if y.size == 1 else y
 
 
 def _find_labels(
@@ -216,9 +227,17 @@ def _find_labels(
         return None
     found = [np.asarray(given.get(each.domain, ())) for each in rows]
     for each, values in zip(rows, found):
-        if values.shape != (len(each),):
+        if values.shape[:1] != (len(each),) or values.ndim > 2:
             raise UserError(f"Expected {len(each)} labels of domain {each.domain!r}. Found {values.shape}.")
     return [label for values in found for label in values.tolist()]
+
+
+def _read_values(rows: Sequence[SampleRows], largest: list[int], progress: bool) -> Iterator[npt.NDArray[Any]]:
+    """Yield all samples; the largest value of each of 16 bits is appended to `largest`."""
+    for x, _ in _read_all(rows, progress):
+        if x.dtype == np.uint16:
+            largest.append(int(x.max()))
+        yield x
 
 
 def _read_labels(rows: Sequence[SampleRows], fingerprint: str, progress: bool) -> list[Any]:
@@ -262,20 +281,11 @@ def _bind(transform: Callable[..., Tensor], rows: SampleRows) -> Augment:
     with_generator = _accepts_two(transform)
 
     def augment(x: Tensor, generator: torch.Generator) -> Tensor:
-        result = transform(x, generator) if with_generator else transform(x)
-        if not isinstance(result, Tensor) or result.shape != x.shape or result.dtype != torch.float32:
-            found = f"{tuple(result.shape)} of {result.dtype}" if isinstance(result, Tensor) else type(result).__name__
-            raise UserError(f"Expected float32 of shape {tuple(x.shape)} from the transform. Found {found}.")
-        return result
+        return check_result(transform(x, generator) if with_generator else transform(x), x)
 
     x = torch.from_numpy(as_units(rows[[0]]))[0]
-    before = _state_of_generators()
-    augment(x.clone(), torch.Generator().manual_seed(0))
-    if _state_of_generators() != before:
-        raise UserError(
-            "Expected a transform whose random numbers come from its second argument, a torch.Generator. Found one "
-            "that uses global ones: a run could not be resumed exactly. Write transform(x, generator)."
-        )
+    with forbid_global_generators("a transform"):
+        augment(x.clone(), torch.Generator().manual_seed(0))
     return augment
 
 
@@ -286,7 +296,3 @@ def _accepts_two(transform: Callable[..., Any]) -> bool:
     except (TypeError, ValueError):  # the latter for functions without a signature
         return False
     return True
-
-
-def _state_of_generators() -> tuple[Any, ...]:
-    return random.getstate(), repr(np.random.get_state()), torch.get_rng_state().numpy().tobytes()  # noqa: NPY002

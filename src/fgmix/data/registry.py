@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fgmix.data.dataset import DomainDataset
 from fgmix.data.files import describe_path
 from fgmix.errors import MachineError, UserError, bad_value, unknown
+from fgmix.records.code import describe_plug_in, load_group
 from fgmix.records.files import as_path, check_path
-from fgmix.records.plugins import describe_plug_in, load_group
 
 GROUP = "fgmix.datasets"  # entry-point group of plug-ins: name = "package.module:load"
 
@@ -88,7 +87,7 @@ def register_dataset(name: str, summary: str = "", *, depends_on_trial: bool = T
 
 def names() -> list[str]:
     """List the registered names, plug-ins included, sorted; a plug-in that cannot be imported is left out."""
-    _load_plug_ins()
+    load_group(GROUP, _add)
     return sorted(_REGISTRY)
 
 
@@ -97,20 +96,15 @@ def summaries() -> dict[str, str]:
     return {name: _REGISTRY[name].summary for name in names()}
 
 
-@cache
-def _load_plug_ins() -> dict[str, str]:
-    """Register the datasets of other packages, with a warning for each that fails; returns these by name."""
-
-    def add(name: str, load: Loader) -> None:
-        if name not in _REGISTRY or _REGISTRY[name].load is not load:  # it may have registered itself
-            register_dataset(name)(load)
-
-    return load_group(GROUP, add)
+def _add(name: str, load: Loader) -> None:
+    """Register the dataset of a plug-in, which may have registered itself."""
+    if name not in _REGISTRY or _REGISTRY[name].load is not load:
+        register_dataset(name)(load)
 
 
 def _find(name: str) -> Registered | None:
     """Find a registered dataset; None for other names, such as paths."""
-    if name not in _REGISTRY and name in (failures := _load_plug_ins()):
+    if name not in _REGISTRY and name in (failures := load_group(GROUP, _add)):
         raise UserError(failures[name])
     return _REGISTRY.get(name)
 
@@ -153,7 +147,7 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
     if registered := _find(dataset):
         loaded = registered.load(options)
         return loaded if isinstance(loaded, DomainDataset) else make_dataset(dataset, loaded, progress=options.progress)
-    path = as_path(dataset)
+    path = as_path(dataset) if dataset.startswith("~") else Path(dataset)
     ending = path.suffix.lower()
     if not dataset or not (os.sep in dataset or ending in (".npz", ".csv", ".parquet") or os.path.lexists(path)):
         raise UserError(f"{unknown('dataset', dataset, names())} There is no file or folder of this name either.")

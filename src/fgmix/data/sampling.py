@@ -129,12 +129,10 @@ class PairedSampler:
         return _group_by_class(self.sampler.pools, self.labels)
 
 
-def sampling_weights(
-    domains: Sequence[Domain], pools: Sequence[Indices], *, balanced: bool
-) -> tuple[SampleWeights, ...]:
-    """Compute the `weights` of a `UniformSampler` for source domains and their training parts; empty if all are equal.
+def weigh_samples(domains: Sequence[Domain], pools: Sequence[Indices], *, balanced: bool) -> tuple[SampleWeights, ...]:
+    """Compute the weights of the samples in the training parts of source domains; empty if all are equal.
 
-    `balanced` makes all classes of a domain equally likely.
+    `balanced` gives all classes of a domain the same weight.
     """
     if not balanced and all(domain.weights is None for domain in domains):
         return ()
@@ -145,6 +143,19 @@ def sampling_weights(
             raise UserError(f"Expected a positive sample weight for training in domain {domain.name!r}. Found none.")
         all_weights.append(weights * balancing_weights(domain.y[pool]) if balanced else weights)
     return tuple(all_weights)
+
+
+def spread_weights(
+    domains: Sequence[Domain], pools: Sequence[Indices], weights: Sequence[SampleWeights]
+) -> tuple[SampleWeights, ...]:
+    """Return weights of all samples of every domain for the loss: with mean 1 in its training part, 0 elsewhere.
+
+    The expected loss of a uniform batch is then that of a batch that is drawn in proportion to the weights.
+    """
+    spread = tuple(np.zeros(len(domain)) for domain in domains)
+    for each, pool, own in zip(spread, pools, weights, strict=True):
+        each[pool] = own / own.mean()
+    return spread
 
 
 def balancing_weights(y: Indices) -> SampleWeights:

@@ -72,7 +72,8 @@ def split_dataset(dataset: DomainDataset, holdout_fraction: float, trial_seed: i
         raise bad_value("holdout_fraction", "between 0 and 1", holdout_fraction)
     splits = {}
     for index, domain in enumerate(dataset.domains):
-        _check_groups(domain)
+        if domain.groups is not None:
+            _check_groups(domain, domain.groups)
         if domain.holdout is not None:
             split = Split(np.flatnonzero(~domain.holdout), np.flatnonzero(domain.holdout))
         elif domain.groups is not None:
@@ -89,18 +90,14 @@ def split_dataset(dataset: DomainDataset, holdout_fraction: float, trial_seed: i
     return splits
 
 
-def _check_groups(domain: Domain) -> None:
+def _check_groups(domain: Domain, groups: Indices) -> None:
     """Raise an error for a domain of one group, and for a given split that divides a group."""
-    if domain.groups is None:
-        return
-    if domain.holdout is not None and len(
-        divided := np.intersect1d(domain.groups[domain.holdout], domain.groups[~domain.holdout])
-    ):
+    if domain.holdout is not None and len(divided := np.intersect1d(groups[domain.holdout], groups[~domain.holdout])):
         raise UserError(
             f"Expected every group of domain {domain.name!r} in one part of the given split. Found {len(divided)} in "
             "both parts. Change the split."
         )
-    if len(np.unique(domain.groups)) == 1:
+    if len(np.unique(groups)) == 1:
         raise UserError(
             f"Expected at least two groups in domain {domain.name!r}, one of them to hold out. Found one. Add groups, "
             "or leave them out."

@@ -5,7 +5,7 @@
 A feature that hardly varies in training, such as a corner pixel or a rare word, has a tiny scale, and an ordinary value
 in a new domain would be hundreds of standard deviations, more than all other features together. Beyond c values
 therefore grow only logarithmically. Each feature is scaled by its own spread, so units do not matter, and the map is
-increasing, so order is preserved. docs/your-data.md compares alternatives.
+increasing, so order is preserved. docs/fit/standardise.md compares alternatives.
 
 Signals and images are standardised channel by channel, without damping: a channel varies, and its peaks have a shape.
 """

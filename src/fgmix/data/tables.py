@@ -4,10 +4,10 @@
     ill,cleveland,63,m,233
     healthy,zurich,41,f,
 
-A CSV file with a column `path` is a manifest of images (`folders`); without it, a table. `group` is optional, as in a
-manifest. Every other column is a feature: numbers, or categories if a value is not a number. A column is declared by
-the end of its name: `ward:category` for numbers that are codes, `age:number`, `patient_id:ignore`. Missing values are
-allowed in features: an empty cell or one of `MISSING`.
+A CSV file with a column `path` is a manifest of images (`folders`); without it, a table. `group` and `sample_weight`
+are optional, as in a manifest. Every other column is a feature: numbers, or categories if a value is not a number. A
+column is declared by the end of its name: `ward:category` for numbers that are codes, `age:number`,
+`patient_id:ignore`. Missing values are allowed in features: an empty cell or one of `MISSING`.
 
 Categories become indicators (one feature per category), and numbers with missing values get an indicator of these. The
 layout is that of the file. What is learned is learned on the training samples of each run, by `fit_standardisation`:
@@ -21,7 +21,6 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,12 @@ from fgmix.data.arrays import from_arrays
 from fgmix.data.dataset import DomainDataset
 from fgmix.data.files import open_file, read_csv
 from fgmix.data.folders import list_some
-from fgmix.errors import UserError
+from fgmix.errors import UserError, require_package
 from fgmix.records.columns import Column, ColumnKind, Values, encode_columns
 
 MISSING = ("", "?", "na", "n/a", "nan", "none", "null", "<na>", "nat")  # in lower case
 REQUIRED = ("label", "domain")
+WEIGHT = "sample_weight"
 MOST_CATEGORIES = 200  # of a column: more are rather names, dates or identifiers
 FEWEST = 50  # rows from which on distinct integers are reported as possible identifiers
 DECLARED = ("number", "category", "ignore")
@@ -81,11 +81,13 @@ def load_table(path: Path, *more: Path, columns: tuple[Column, ...] = ()) -> Dom
     if columns:
         _require_columns(table, [column.name for column in columns], "the model was trained on")
     columns = columns or describe_columns(table)
+    _check_classes(table)
     texts = {name: _as_names(table, name) for name in ("label", "domain", "group") if name in table.values}
     dataset = from_arrays(
         encode_columns(columns, _convert(table, columns)),
         texts["label"],
         texts["domain"],
+        sample_weight=_read_weights(table) if WEIGHT in table.values else None,
         group=texts.get("group"),
         name=path.stem,
         columns=columns,
@@ -147,8 +149,7 @@ def _read_csv(path: Path) -> dict[str, Values]:
 
 
 def _read_parquet(path: Path) -> dict[str, Values]:
-    if find_spec("pyarrow") is None:
-        raise UserError("Expected the library pyarrow. It is not installed. Run `pip install 'fgmix[parquet]'`.")
+    require_package("pyarrow", "parquet")
     import pyarrow
     from pyarrow import parquet, types
 
@@ -173,6 +174,19 @@ def _blank_missing(texts: Sequence[str]) -> Values:
     return np.array(["" if text.lower() in MISSING else text for text in bare], dtype=object)
 
 
+def _check_classes(table: Table) -> None:
+    """Raise an error for labels that are fractions, as from_arrays does: targets of a regression."""
+    numbers = _as_numbers(table.values["label"])
+    if numbers is None:
+        return
+    fractions = np.flatnonzero(np.isfinite(numbers) & (numbers != np.round(numbers)))
+    if len(fractions):
+        raise UserError(
+            f"Expected names or integers in the column label of {table.path} (a class for each sample, no regression). "
+            f"Found {numbers[fractions[0]]:g} in row {fractions[0] + 1}."
+        )
+
+
 def _as_names(table: Table, name: str) -> list[str]:
     """Return labels, domains or groups as texts; a missing one is an error."""
     values = [f"{value:g}" if isinstance(value, float) else str(value) for value in table.values[name]]
@@ -182,9 +196,17 @@ def _as_names(table: Table, name: str) -> list[str]:
     return values
 
 
+def _read_weights(table: Table) -> npt.NDArray[np.float64]:
+    weights = _as_numbers(table.values[WEIGHT])
+    if weights is None:
+        raise UserError(f"Expected numbers in the column {WEIGHT} of {table.path}. Found texts.")
+    return weights
+
+
 def describe_columns(table: Table) -> tuple[Column, ...]:
     """Describe the feature columns of a table, as declared or detected."""
-    names = [name for name in table.values if name not in (*REQUIRED, "group") and table.declared.get(name) != "ignore"]
+    known = (*REQUIRED, "group", WEIGHT)
+    names = [name for name in table.values if name not in known and table.declared.get(name) != "ignore"]
     if not names:
         raise UserError(f"Expected columns of features beside label and domain in {table.path}. Found none.")
     return tuple(_describe(table, name) for name in names)
@@ -246,11 +268,8 @@ def _note_columns(table: Table, columns: Sequence[Column]) -> list[str]:
         for c in columns
     }
     missing = [f"{name} {share:.0%}" for name, share in shares.items() if share]
-    distinct = [
-        c.name
-        for c in columns
-        if c.kind == "number" and len(table) >= FEWEST and _looks_like_identifiers(values[c.name])
-    ]
+    numbers = {c.name: values[c.name] for c in columns if c.kind == "number" and len(table) >= FEWEST}
+    distinct = [name for name, x in numbers.items() if len(np.unique(x)) == len(x) and (x == np.round(x)).all()]
     return [
         *([f"Columns of categories, with their number: {list_some(categories)}."] if categories else []),
         *([f"Columns with missing values: {list_some(missing)}."] if missing else []),
@@ -259,8 +278,3 @@ def _note_columns(table: Table, columns: Sequence[Column]) -> list[str]:
             for name in distinct
         ),
     ]
-
-
-def _looks_like_identifiers(numbers: npt.NDArray[np.float64]) -> bool:
-    is_whole = not np.isnan(numbers).any() and bool((numbers == np.round(numbers)).all())
-    return is_whole and len(np.unique(numbers)) == len(numbers)

@@ -6,18 +6,20 @@ torch.Generator, the only source of its random numbers. Samples that are evaluat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fgmix.data.dataset import DomainDataset, HostArray, HostInputs, Indices, Inputs
 from fgmix.errors import UserError, unknown
-from fgmix.records.source import digest_modules
+from fgmix.records.code import digest_modules, import_function
 
 if TYPE_CHECKING:
     from fgmix.networks.preprocessing import Normalisation
@@ -59,13 +61,7 @@ class TransformedInputs(Inputs):
         if generator is None or self.transform is keep:
             return clean
         x = clean.finish()
-        result: object = self.transform(x.clone(), generator)
-        if not isinstance(result, Tensor) or result.shape != x.shape or result.dtype != x.dtype:
-            found = f"{tuple(result.shape)} of {result.dtype}" if isinstance(result, Tensor) else type(result).__name__
-            raise UserError(
-                f"Expected samples {tuple(x.shape)} of {x.dtype} from the augmentation. Found {found}. Correct it."
-            )
-        return HostArray(result)
+        return HostArray(check_result(self.transform(x.clone(), generator), x))
 
     def normalise(self, normalisation: Normalisation) -> TransformedInputs:
         return replace(self, inputs=self.inputs.normalise(normalisation))
@@ -74,8 +70,35 @@ class TransformedInputs(Inputs):
 def transform_dataset(dataset: DomainDataset, augment: str) -> DomainDataset:
     """Transform the samples of a dataset in training; `augment` names the transform."""
     transform = find_transform(augment)
-    domains = (replace(each, inputs=TransformedInputs(each.inputs, transform)) for each in dataset.domains)
+    domains = [replace(each, inputs=TransformedInputs(each.inputs, transform)) for each in dataset.domains]
+    if augment not in TRANSFORMS:
+        with forbid_global_generators("an augmentation"):  # tried on a sample
+            domains[0].inputs.prepare(np.zeros(1, np.int64), torch.Generator().manual_seed(0))
     return replace(dataset, domains=tuple(domains))
+
+
+def check_result(result: object, x: Tensor) -> Tensor:
+    """Return what a user's function made of samples x; UserError unless it is a tensor of their shape and type."""
+    if isinstance(result, Tensor) and (result.shape, result.dtype) == (x.shape, x.dtype):
+        return result
+    found = f"{tuple(result.shape)} of {result.dtype}" if isinstance(result, Tensor) else type(result).__name__
+    raise UserError(f"Expected the shape {tuple(x.shape)} of {x.dtype} from the augmentation. Found {found}.")
+
+
+@contextmanager
+def forbid_global_generators(what: str) -> Iterator[None]:
+    """Raise an error if global random numbers are drawn within the block: such a run could not be resumed exactly."""
+    before = _state_of_generators()
+    yield
+    if _state_of_generators() != before:
+        raise UserError(
+            f"Expected {what} whose random numbers come from its second argument, a torch.Generator. Found one that "
+            "uses global ones: a run could not be resumed exactly. Pass the generator to torch."
+        )
+
+
+def _state_of_generators() -> tuple[Any, ...]:
+    return random.getstate(), repr(np.random.get_state()), torch.get_rng_state().numpy().tobytes()  # noqa: NPY002
 
 
 @cache
@@ -83,17 +106,9 @@ def find_transform(name: str) -> Transform:
     """Find a transform by its name, or import it as `module:function`."""
     if name in TRANSFORMS:
         return TRANSFORMS[name]
-    module, _, function = name.partition(":")
-    if not function:
+    if ":" not in name:
         raise unknown("augmentation", name, NAMES)
-    try:
-        transform: Transform = getattr(import_module(module), function)
-    except Exception as error:  # the module may raise anything
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UserError(
-            f"Expected a function that augments samples, as module:function. {name} cannot be imported ({reason}). "
-            "Install its package, or pass its file with --plugin FILE."
-        ) from error
+    transform: Transform = import_function(name, "augments samples")
     return transform
 
 

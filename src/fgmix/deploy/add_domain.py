@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from fgmix.data import DomainDataset
-from fgmix.data.join import join_datasets
+from fgmix.data.dataset import join_datasets
 from fgmix.data.tables import is_table, load_table
 from fgmix.deploy.fit import fit
 from fgmix.deploy.labelled import load_for, predict_labelled
@@ -25,6 +25,7 @@ from fgmix.escape import escape_markdown
 from fgmix.records.evaluations import METRIC_NAMES
 from fgmix.records.files import as_path
 from fgmix.records.model import ModelInfo, write_info
+from fgmix.records.protocols import DEFAULTS
 from fgmix.records.schema import RunSpec
 from fgmix.results.other_metrics import percent, table
 from fgmix.results.rounding import DASH, difference_text
@@ -118,4 +119,7 @@ def _list_options(info: ModelInfo) -> dict[str, Any]:
     if info.choice is None:
         return {name: value for name, value in spec.items() if name not in ("dataset", "test_domains")}
     recipes = [each.recipe for each in info.choice.trials]
-    return {"recipes": list(dict.fromkeys(recipes)), "budget": info.choice.budget, **{n: spec[n] for n in KEPT}}
+    kept = {name: spec[name] for name in KEPT}
+    if info.kind != "images" and kept["backbone"] == DEFAULTS[info.kind].backbone:
+        del kept["backbone"]  # one that is named leaves classifiers out
+    return {"recipes": list(dict.fromkeys(recipes)), "budget": info.choice.budget, **kept}

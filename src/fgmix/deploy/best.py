@@ -11,15 +11,17 @@ from torch import nn
 from fgmix.data import DomainDataset
 from fgmix.data.dataset import fingerprint_of
 from fgmix.deploy.adapt import find_least, measure_sizes, measure_skewed
-from fgmix.deploy.build import build_network, describe
-from fgmix.deploy.choose import Budget, Candidate, Trials, Workbench
+from fgmix.deploy.build import build_network, describe, summarize_holdout
+from fgmix.deploy.choose import Candidate, Trials, Workbench
 from fgmix.deploy.estimate import estimate
+from fgmix.deploy.hold_out import HeldOut
 from fgmix.deploy.model import Model
 from fgmix.deploy.network import Network
 from fgmix.deploy.recipes import STEPS, Recipe
 from fgmix.errors import UserError
-from fgmix.networks.names import OWN_BACKBONES, packaged_weights
-from fgmix.networks.registry import find_backbone
+from fgmix.networks.names import packaged_weights
+from fgmix.networks.registry import OWN_BACKBONES, find_backbone
+from fgmix.progress import track
 from fgmix.records.evaluations import Metric
 from fgmix.records.model import Adaptation, Choice, Estimate, Terms
 from fgmix.records.protocols import FROZEN_DEFAULTS
@@ -73,7 +75,8 @@ def list_candidates(bench: Workbench, recipes: Sequence[Recipe]) -> list[Candida
     ]
     # A backbone that is to be trained leaves classifiers of the samples themselves out.
     trains = bool(bench.spec.backbone) and not bench.spec.frozen
-    usable = [each for each in candidates if each.min_domains <= sources and not (trains and each.recipe.fit)]
+    usable = [each for each in candidates if each.min_domains <= sources and each.accepts_targets]
+    usable = [each for each in usable if not (trains and each.recipe.fit)]
     if kind == "features" and resolve(bench.spec, bench.dataset).standardize:
         usable += [replace(each, by_domain=True) for each in usable if each.recipe.fit]
     if not usable:
@@ -87,9 +90,11 @@ def list_candidates(bench: Workbench, recipes: Sequence[Recipe]) -> list[Candida
 def make_best(bench: Workbench, recipes: Sequence[Recipe], seconds: float, terms: Terms, notes: Sequence[str]) -> Model:
     """Try recipes for `seconds`, choose one by leave-one-domain-out, and train it on all domains."""
     domains = bench.dataset.domain_names
-    trials = Trials(list_candidates(bench, recipes), domains, Budget(seconds), bench.progress)
+    candidates, samples, holdout = list_candidates(bench, recipes), bench.size.samples, bench.spec.holdout_fraction
+    trials = Trials(candidates, domains, samples, holdout, seconds, bench.progress)
     trials.run()
     plain = judge(trials, bench.spec.metric, terms)
+    assert plain is not None  # the best of those without adaptation is measured on all domains
     chosen, unseen = plain.chosen, plain.estimate
     whole = chosen.train()
     run, predictor = chosen.refit()
@@ -99,11 +104,11 @@ def make_best(bench: Workbench, recipes: Sequence[Recipe], seconds: float, terms
         asked=name_request(bench.spec, bench.dataset, recipes, seconds),
         recipe=chosen.recipe.name,
         without=plain.without,
-        nested=bool(trials.nested) or len(trials.tried) == 1,
+        nested=trials.is_nested or len(trials.values) == 1,
         best=max(trial.mean for trial in tried if not trial.by_domain),
         trials=tried,
         budget=seconds,
-        seconds=trials.budget.spent,
+        seconds=trials.spent,
     )
     adaptation, adapted = adapt_best(trials, plain, terms)
     info = describe(
@@ -118,6 +123,7 @@ def make_best(bench: Workbench, recipes: Sequence[Recipe], seconds: float, terms
         terms=terms,
         weights_matched=network.backbone.weights_matched if run.spec.frozen else None,
         in_domain_value=whole.in_domain_value,
+        familiar=summarize_holdout(*chosen.open(), network),  # before it was trained on all samples
         choice=choice,
         adaptation=adaptation,
     )
@@ -133,22 +139,26 @@ class Judged:
     estimate: Estimate
 
 
-def judge(trials: Trials, metric: Metric, terms: Terms, *, by_domain: bool = False) -> Judged:
-    """Choose a candidate, among those `by_domain` or the others, and estimate the procedure."""
+def judge(trials: Trials, metric: Metric, terms: Terms, *, by_domain: bool = False) -> Judged | None:
+    """Choose a candidate, among those `by_domain` or the others, and estimate the procedure; None if none kept up."""
     domains = trials.domains
     chosen = trials.choose(by_domain=by_domain)
+    if chosen is None:
+        return None
     without = [trials.choose_without(name, by_domain=by_domain) for name in domains]
-    held_out = {each: [each.hold_out(name) for name in domains] for each in {chosen, *without}}
+    used = list(dict.fromkeys([chosen, *without]))
+    pairs = track([(each, name) for each in used for name in domains], "estimate", "domains", show=trials.progress)
+    held_out: dict[Candidate, list[HeldOut]] = {each: [] for each in used}
+    for each, name in pairs:
+        held_out[each].append(each.hold_out(name))
     unseen = estimate(held_out[chosen], metric=metric, terms=terms, reported=[held_out[each] for each in without])
     return Judged(chosen, {name: each.recipe.name for name, each in zip(domains, without, strict=True)}, unseen)
 
 
 def adapt_best(trials: Trials, plain: Judged, terms: Terms) -> tuple[Adaptation | None, Network | None]:
     """Make the model for batches of a new domain, if it is expected to be better than the plain one."""
-    if not any(each.by_domain for each in trials.tried):
-        return None, None
     adapted = judge(trials, plain.estimate.metric, terms, by_domain=True)
-    if adapted.estimate.value <= plain.estimate.value:
+    if adapted is None or adapted.estimate.value <= plain.estimate.value:
         return None, None
     domains = []
     for name in trials.domains:

@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import torch
 
 import fgmix
 from fgmix.data import ArrayInputs, DomainDataset
 from fgmix.deploy.hold_out import measure_familiar
 from fgmix.deploy.network import Network
 from fgmix.deploy.overlap import measure_overlap
+from fgmix.deploy.summary import summarize_predictions
 from fgmix.networks.lora import merge_adapters
-from fgmix.records.model import Dtype, Estimate, ModelInfo
-from fgmix.training.open_run import Predictor, find_device
+from fgmix.records.model import Dtype, Estimate, ModelInfo, PredictionSummary
+from fgmix.training.open_run import Predictor, draw_sample, find_device
 from fgmix.training.prepare import PreparedRun, build_front, complete_featurizer
+
+MOST = 2000  # holdout samples of each domain that are summarized
 
 
 def build_network(run: PreparedRun, predictor: Predictor, estimate: Estimate | None = None) -> Network:
@@ -36,6 +40,24 @@ def build_network(run: PreparedRun, predictor: Predictor, estimate: Estimate | N
     backbone = build_front(spec).to(find_device(predictor)) if spec.frozen else None
     featurizer = merge_adapters(complete_featurizer(spec, predictor.featurizer))
     return Network(featurizer, predictor.classifier, temperature, familiar, run.standard, backbone)
+
+
+@torch.inference_mode()
+def summarize_holdout(run: PreparedRun, predictor: Predictor, network: Network) -> PredictionSummary:
+    """Summarize predictions for holdout samples of the source domains, at most `MOST` of each.
+
+    Args:
+        run: a run.
+        predictor: trained without these samples.
+        network: of the model, which calibrates the predictions and measures their novelty.
+    """
+    probabilities, novelty = [], []
+    for x in draw_sample(run, run.sources, "holdout", limit=MOST).inputs():
+        x = x.to(find_device(predictor))
+        z = predictor.featurizer(x).float()
+        probabilities.append(torch.softmax(predictor.classifier(z) / network.temperature, dim=1).cpu())
+        novelty.append(network.measure_novelty(z, x).cpu())
+    return summarize_predictions(torch.cat(probabilities).numpy(), torch.cat(novelty).numpy())
 
 
 def describe(dataset: DomainDataset, trained: Path, **fields: Any) -> ModelInfo:

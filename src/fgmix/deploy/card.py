@@ -35,7 +35,6 @@ from fgmix.records.model import Estimate, ModelInfo
 from fgmix.results.other_metrics import (
     MOST_COLUMNS,
     MOST_ROWS,
-    confusion_table,
     metrics_table,
     percent,
     recall_table,
@@ -48,7 +47,7 @@ CARD, PAGE, CONFUSION, RELIABILITY = "card.md", "card.html", "confusion.png", "r
 STYLE = """
 body { max-width: 52rem; margin: 2rem auto; padding: 0 1rem; font: 16px/1.5 sans-serif; color-scheme: light dark; }
 blockquote { margin: 1rem 0; padding: 0.3rem 1rem; border-left: 5px solid #0072b2; font-size: 1.1em; }
-table { border-collapse: collapse; display: block; overflow-x: auto; font-size: 0.9em; }
+table { margin: 1rem 0; border-collapse: collapse; display: block; overflow-x: auto; font-size: 0.9em; }
 th, td { padding: 0.25rem 0.7rem; border-bottom: 1px solid #8885; text-align: left; white-space: nowrap; }
 img { max-width: 100%; }
 """
@@ -177,6 +176,7 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
         "unbalanced": (min(total for total in totals if total), max(totals)) if hidden else None,
         "has_confusion": bool(pooled),
         "rule": rule,
+        "never": [name for name, least in zip(info.classes, rule.by_class) if least is None],
         "least": [least for least in rule.by_class if least is not None],
         "fewest": FEWEST,
         "informative": INFORMATIVE,
@@ -195,7 +195,6 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
             "metrics": metrics_table(estimate.metrics, escape_markdown),
             "rates": _table_rates(info, estimate),
             "recall": recall_table(info.classes, estimate.metrics, escape_markdown),
-            "confusion": confusion_table(info.classes, pooled, escape_markdown),
             "confidence": _table_confidence(estimate),
             "trust": _table_trust(estimate),
             "classes": _table_classes(info, estimate),
@@ -330,7 +329,8 @@ def _table_levels(estimate: Estimate) -> str:
         for level in estimate.levels
     ]
     first = "Confidence, not flagged as novel" if estimate.trust.uses_novelty else "Confidence"
-    return table([first, "share of samples", "accuracy"], rows)
+    distinct = [list(row) for row in dict.fromkeys(map(tuple, rows))]
+    return table([first, "share of samples", "accuracy"], distinct)
 
 
 def _table_operating(info: ModelInfo, estimate: Estimate) -> str:

@@ -2,29 +2,30 @@
 
 With a_r(e | S) the metric on domain e of recipe r trained on the domains S, and all of them D:
 
-    r*  = argmax_r mean_e a_r(e | D − e)                      the recipe of the model
-    r_d = argmax_r mean_{e ≠ d} a_r(e | D − e − d)            the recipe that the other domains choose
+    r*  = choice_r  (a_r(e | D − e))_{e in D}                 the recipe of the model
+    r_d = choice_r  (a_r(e | D − e − d))_{e ≠ d}              the recipe that the other domains choose
     estimate = mean_d a_{r_d}(d | D − d)                      of this procedure: domain d has no part in choosing r_d
 
-max_r mean_e a_r(e | D − e) itself is too high, because chance selects, too. So is an estimate that only leaves out the
-score of domain d and keeps a_r(e | D − e), trained with d: domains that resemble each other by chance then choose
-what suits them (tests/deploy/test_choose.py simulates all three). Varma and Simon, "Bias in error estimation when using
-cross-validation for model selection", 2006, https://doi.org/10.1186/1471-2105-7-91.
+`choice` is the recipe with the highest mean (`choose_best` has an exception for networks), among those that were not
+far behind (`Trials._race`). max_r mean_e a_r(e | D − e) is no estimate: it is too high, because chance selects,
+too. So is one that only leaves out the score of domain d and keeps a_r(e | D − e), trained with d: domains that are
+alike by chance then choose what suits them (tests/deploy/test_choose.py simulates all three). Varma and Simon, "Bias in
+error estimation when using cross-validation for model selection", 2006, https://doi.org/10.1186/1471-2105-7-91.
 
-r_d needs a training without each pair of domains. Where only one domain is left to train on after that, or where the
-budget is too short, r_d is the recipe with the best metric on the holdout parts of D − d: a weaker choice, as honest.
+r_d needs trainings without pairs of domains. Where only one domain is left to train on after that, or where the budget
+is too short, r_d is the recipe with the best metric on the holdout parts of D − d: a weaker choice, as honest.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean
-from typing import Any, TypeVar, cast
+from statistics import fmean, stdev
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -36,7 +37,7 @@ from torch import Tensor
 from fgmix.algorithms import get
 from fgmix.data import ArrayInputs, DomainDataset
 from fgmix.data.dataset import Indices
-from fgmix.data.sampling import sampling_weights
+from fgmix.data.sampling import weigh_samples
 from fgmix.data.standardisation import fit_to_batch
 from fgmix.deploy.adapt import Guess
 from fgmix.deploy.classifiers import Fitted, FittedClassifier, build_classifier
@@ -56,23 +57,26 @@ from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
 from fgmix.networks.stages import sections
 from fgmix.progress import Progress, format_duration
+from fgmix.records.code import describe_plug_in
 from fgmix.records.evaluations import Metric, Rates
 from fgmix.records.files import make_folder, read_bytes, read_json, write_bytes, write_json
 from fgmix.records.metrics import rates
 from fgmix.records.model import Share, Trial
-from fgmix.records.plugins import describe_plug_in
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_plain
-from fgmix.training.calibrate import calibrate, estimate
+from fgmix.sweeps.calibrate import calibrate, estimate
 from fgmix.training.devices import pick_device
 from fgmix.training.open_run import PartName, Predictor, draw_sample, find_device, train_and_open
 from fgmix.training.prepare import PreparedRun, locate_activations, prepare_data, split_and_standardise
 from fgmix.training.resolve import resolve
 
 FOLDS, RUNS = "folds", "runs"  # folders in that of the model
-C = TypeVar("C")
 TRIED = 0.5  # share of the budget to try recipes; the rest is for trainings without pairs of domains
 TIMED = 2.0  # seconds to time a network that is not small before its first training
 BATCH = 1024  # samples that a classifier predicts at a time
+REACH = 0.1  # how far a recipe may be behind another one after the first domain
+FEW = 9  # errors e of n samples: e / 3 exceeds its standard error, √e, from 9 on
+CHEAP = 0.1  # seconds of a training
+DEARER = 3.0  # times the cost of the recipe that it follows: one that takes longer is not tried
 
 
 class Fold(Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,6 +110,7 @@ class Workbench:
     accept_code: bool = False
     familiar: dict[tuple[str, bool], Familiar] = field(default_factory=dict)  # by held-out domain
     noise: dict[int | str, Tensor] = field(default_factory=dict)  # activations, by the place of the cut
+    prepared: dict[tuple[tuple[str, ...], bool], PreparedRun] = field(default_factory=dict)  # by what is held out
 
     @cached_property
     def features(self) -> DomainDataset:
@@ -118,10 +123,11 @@ class Workbench:
         return cache.read()
 
     @cached_property
-    def last_cut(self) -> int:
-        """Number of sections of the backbone before the last one."""
+    def tuning(self) -> dict[str, Any]:
+        """Options of a run that trains the last section of the frozen backbone."""
         spec = resolve(self.spec, self.dataset)
-        return len(sections(build_featurizer(spec.backbone, spec.input_shape))) - 1
+        cut = len(sections(build_featurizer(spec.backbone, spec.input_shape))) - 1
+        return {"frozen": False, "backbone": spec.backbone, "freeze": cut}
 
     def compute_noise(self, spec: ResolvedSpec) -> Tensor | None:
         """Compute the activations of noise images for a run on activations, once for each place of the cut."""
@@ -156,28 +162,41 @@ class Candidate:
         return 1 if self.recipe.fit else get(self.recipe.options["algorithm"]).min_domains
 
     @property
+    def accepts_targets(self) -> bool:
+        """Whether its loss allows the soft labels of the data, and weights in the loss if they are asked for."""
+        allowed = "weighted" if self.recipe.fit else get(self.recipe.options["algorithm"]).targets
+        soft = any(domain.soft is not None for domain in self.bench.dataset.domains)
+        return allowed == "weighted" or not (self.bench.spec.weighted_loss or (soft and allowed == "classes"))
+
+    @property
     def metric(self) -> Metric:
         return self.bench.spec.metric
 
-    def prepare(self, *held_out: str) -> PreparedRun:
-        """Prepare the data for one training, with domains held out or with all."""
+    def resolve(self, *held_out: str) -> ResolvedSpec:
+        """Resolve the spec of one training, with domains held out or with all."""
         options = dict(self.recipe.options)
         if self.recipe.tunes:
-            options |= {"frozen": False, "freeze": self.bench.last_cut}
+            options |= self.bench.tuning
         if self.recipe.fit or self.by_domain:
             options["arm"] = self.title
-        spec = structs.replace(self.bench.spec, test_domains=held_out, **options)
-        resolved = resolve(spec, self.bench.dataset)
+        return resolve(structs.replace(self.bench.spec, test_domains=held_out, **options), self.bench.dataset)
+
+    def prepare(self, *held_out: str) -> PreparedRun:
+        """Prepare the data for one training."""
+        resolved = self.resolve(*held_out)
         if resolved.on_activations and not resolved.frozen:  # of other sections than the shared ones
             return prepare_data(resolved, self.bench.dataset, device=self.bench.device, progress=self.bench.progress)
-        run = split_and_standardise(resolved, self.bench.features)
-        return standardise_by_domain(run) if self.by_domain else run
+        shared, key = self.bench.prepared, (held_out, self.by_domain)
+        if key not in shared:
+            run = split_and_standardise(resolved, self.bench.features)
+            shared[key] = standardise_by_domain(run) if self.by_domain else run
+        return replace(shared[key], spec=resolved)
 
     def guess_seconds(self) -> float:
         """Estimate the seconds of one training, before there was any."""
         if self.recipe.fit or (self.bench.features.kind == "features" and not self.recipe.tunes):
             return self.recipe.cost(self.bench.size)
-        spec = self.prepare().spec
+        spec = self.resolve()
         timed = calibrate(spec, self.bench.dataset, device=self.bench.device, repeats=1, budget=TIMED)
         extraction = timed.activations.seconds if timed.activations else 0.0
         return estimate(spec, self.bench.dataset, timed).seconds + extraction / len(self.bench.dataset.domains)
@@ -198,10 +217,11 @@ class Candidate:
         return fold
 
     def open(self, *held_out: str) -> tuple[PreparedRun, Predictor]:
-        """Return a finished training: its data and the predictor."""
+        """Train the recipe, or read a finished training; return its data and the predictor."""
         run = self.prepare(*held_out)
         if not self.recipe.fit:
             return run, self._train(run)[0]  # which reads the finished run
+        self.train(*held_out)
         tensors = load(read_bytes(self.locate(run, ".safetensors")))
         return run, Fitted(build_classifier(tensors)).eval()
 
@@ -255,9 +275,13 @@ class Candidate:
         pools = [np.concatenate([getattr(run.splits[d.name], part) for part in parts]) for d in domains]
         x = np.concatenate([d.inputs.clean(pool).numpy().reshape(len(pool), -1) for d, pool in zip(domains, pools)])
         y = np.concatenate([d.y[pool] for d, pool in zip(domains, pools)])
-        weights = sampling_weights(domains, pools, balanced=run.spec.class_weight == "balanced")
-        classes = len(run.dataset.classes)
-        return self.recipe.train(x, y, np.concatenate(weights) if weights else None, classes).eval()
+        weighed = weigh_samples(domains, pools, balanced=run.spec.class_weight == "balanced")
+        weights, classes = np.concatenate(weighed) if weighed else None, len(run.dataset.classes)
+        if any(d.soft is not None for d in domains):  # a sample of every possible class, weighed by its probability
+            soft = np.concatenate([d.target(pool, classes) for d, pool in zip(domains, pools)])
+            rows, y = np.nonzero(soft)
+            x, weights = x[rows], soft[rows, y] * (1.0 if weights is None else weights[rows])
+        return self.recipe.train(x, y, weights, classes).eval()
 
     def locate(self, run: PreparedRun, ending: str) -> Path:
         """Locate a file of a training."""
@@ -289,16 +313,7 @@ def standardise_by_domain(run: PreparedRun) -> PreparedRun:
     return replace(run, dataset=replace(run.dataset, domains=tuple(domains)))
 
 
-@dataclass
-class Budget:
-    """Time for the choice; what earlier, interrupted calls spent on finished trainings counts."""
-
-    seconds: float
-    spent: float = 0.0
-
-    def has(self, seconds: float, share: float = 1.0) -> bool:
-        """Tell whether there is time left for that long, within a share of the budget."""
-        return self.spent + seconds <= share * self.seconds
+Values = dict[Candidate, list[float]]  # by candidate, the metric on the first domains
 
 
 @dataclass
@@ -306,109 +321,213 @@ class Trials:
     """Trainings of the candidates on all domains but one, and on all but two.
 
     Args:
-        candidates: what to try.
+        candidates: what to try, in the order of preference.
         domains: names of the domains.
-        budget: which is spent.
+        samples: how many they have together.
+        holdout: the share of them in the holdout parts.
+        budget: seconds for all trainings; what earlier, interrupted calls spent on finished ones counts.
         progress: show a bar.
     """
 
     candidates: Sequence[Candidate]
     domains: Sequence[str]
-    budget: Budget
+    samples: int
+    holdout: float
+    budget: float
     progress: bool = True
-    folds: dict[Candidate, dict[str, Fold]] = field(default_factory=dict)  # by held-out domain
-    nested: dict[Candidate, dict[frozenset[str], Fold]] = field(default_factory=dict)  # by pairs of them
+    spent: float = 0.0  # seconds
+    folds: dict[Candidate, dict[frozenset[str], Fold]] = field(default_factory=dict)  # by what was held out
     skipped: dict[Candidate, str] = field(default_factory=dict)  # why
+    values: Values = field(default_factory=dict)  # on the domains
+    nested: dict[str, Values] = field(default_factory=dict)  # without a domain
+    is_nested: bool = False  # on the other domains, not on holdout samples of the domains trained on
+    guesses: dict[Candidate, float] = field(init=False)  # seconds of a training
+
+    def __post_init__(self) -> None:
+        self.guesses = {each: each.guess_seconds() for each in self.candidates}
 
     def run(self) -> None:
-        """Hold out every domain with each candidate, cheapest first; then every pair, if there is time for all.
+        """Race the candidates on all domains, then without each domain on the others, if there is time for that.
 
-        A candidate that would exceed its share of the budget is skipped. Its cost is guessed before its first training,
-        and taken from it after that; the cheapest one is tried in any case.
+        Classifiers come before networks, cheap before costly. A candidate that would exceed its share of the budget is
+        skipped. Its cost is guessed before its first training, and taken from it after that; the first one is tried in
+        any case.
         """
-        guesses = {each: each.guess_seconds() * (len(self.domains) + 2) for each in self.candidates}
-        ordered = sorted(self.candidates, key=guesses.__getitem__)
-        with Progress("fit", len(ordered) * len(self.domains), "trainings", show=self.progress) as bar:
-            for candidate in ordered:
-                self._try(candidate, guesses[candidate], bar)
-                bar.skip(len(self.domains) - len(self.folds[candidate]))
-        self._nest()
+        k, guesses, order = len(self.domains), self.guesses, {}
+        for each in self.candidates:
+            parent = find_parent(each, self.candidates) or each
+            order[each] = each.recipe.fit is None, guesses[parent], parent is not each, guesses[each]
+            if guesses[each] > DEARER * guesses[parent]:
+                self.skipped[each] = f"more than {DEARER:g} times as long as {parent.recipe.name}"
+        racing = sorted((each for each in self.candidates if each not in self.skipped), key=order.__getitem__)
+        with Progress("fit", len(racing) * k, "trainings", show=self.progress) as bar:
 
-    @property
-    def tried(self) -> list[Candidate]:
-        """Candidates that were tried on all domains, in the order of their cost."""
-        return [each for each in self.folds if each not in self.skipped]
+            def measure(each: Candidate, domain: str) -> float | None:
+                bar.skip(k * racing.index(each) + self.domains.index(domain) - bar.done)
+                done = self.folds.get(each, {})
+                seconds = fmean(fold.seconds for fold in done.values()) if done else guesses[each]
+                needed = seconds * (k + 2 - len(done) - bool(done))
+                left = max(TRIED * self.budget - self.spent, 0)
+                if each is not racing[0] and needed > left:
+                    self.skipped[each] = f"{format_duration(needed)} needed, {format_duration(left)} left"
+                    return None
+                value = self._train(each, bar, domain).values[domain]
+                bar.advance()
+                return value
 
-    def _try(self, candidate: Candidate, seconds: float, bar: Progress) -> None:
-        folds = self.folds[candidate] = {}
-        for number, domain in enumerate(self.domains):
-            if len(self.folds) > 1 and not self.budget.has(seconds, TRIED):
-                left = max(TRIED * self.budget.seconds - self.budget.spent, 0)
-                self.skipped[candidate] = f"{format_duration(seconds)} needed, {format_duration(left)} left"
-                return
-            bar.say(f"{candidate.title} without {domain}")
-            folds[domain] = fold = candidate.train(domain)
-            self.budget.spent += fold.seconds
-            seconds = fmean(each.seconds for each in folds.values()) * (len(self.domains) + 1 - number)
-            bar.advance()
+            self.values = self._race(racing, self.domains, measure, self.samples)
+            bar.skip(k * len(racing) - bar.done)
+        self._nest([each for each in racing if each in self.values and each not in self.skipped])
 
-    def _nest(self) -> None:
-        """Hold out every pair of domains with all tried candidates that can do with so few, or with none."""
-        left = len(self.domains) - 2
-        able = [each for each in self.tried if each.min_domains <= left]
-        pairs = list(combinations(self.domains, 2))
-        cost = sum(fmean(fold.seconds for fold in self.folds[each].values()) for each in able) * len(pairs)
-        if len(self.tried) < 2 or not left or not self.budget.has(cost):
-            return
-        with Progress("choose", len(able) * len(pairs), "trainings", show=self.progress) as bar:
-            for candidate in able:
-                self.nested[candidate] = {}
-                for pair in pairs:
-                    bar.say(f"{candidate.title} without {' and '.join(pair)}")
-                    self.nested[candidate][frozenset(pair)] = fold = candidate.train(*pair)
-                    self.budget.spent += fold.seconds
-                    bar.advance()
+    def _nest(self, racing: Sequence[Candidate]) -> None:
+        """Race what was tried without each domain on the others, each pair held out of training, if there is time.
 
-    def choose(self, *, by_domain: bool = False) -> Candidate:
-        """Return the candidate with the highest mean over domains, among those `by_domain` or the others."""
-        return choose_best(
-            {
-                each: [self.folds[each][name].values[name] for name in self.domains]
-                for each in self.tried
-                if each.by_domain is by_domain
-            }
-        )
+        Otherwise it races by the metric on holdout samples of the other domains.
+        """
+        k, pairs = len(self.domains), list(combinations(self.domains, 2))
+        able = [each for each in racing if each.min_domains <= k - 2]
+        counts = {each: len(pairs) if len(values) == k else k for each, values in self.values.items() if each in able}
+        cost = sum(n * fmean(fold.seconds for fold in self.folds[each].values()) for each, n in counts.items())
+        self.is_nested = len(able) > 1 and self.spent + cost <= self.budget
+        if self.is_nested:
+            racing = able
+        with Progress("choose", len(pairs) * len(racing), "trainings", show=self.progress and self.is_nested) as bar:
+
+            def measure_pair(each: Candidate, other: str, domain: str) -> float:
+                pair = [name for name in self.domains if name in (domain, other)]
+                bar.advance(frozenset(pair) not in self.folds.get(each, {}))
+                return self._train(each, bar, *pair).values[other]
+
+            for domain in self.domains:
+                others = [name for name in self.domains if name != domain]
+                if self.is_nested:
+                    self.nested[domain] = self._race(racing, others, partial(measure_pair, domain=domain), self.samples)
+                else:
+                    self.nested[domain] = self._race(
+                        racing,
+                        [domain],
+                        lambda each, name: self._train(each, bar, name).in_domain_value,
+                        self.holdout * self.samples,
+                    )
+            bar.skip(bar.total - bar.done)
+
+    def _race(
+        self,
+        candidates: Sequence[Candidate],
+        domains: Sequence[str],
+        measure: Callable[[Candidate, str], float | None],
+        samples: float,
+    ) -> Values:
+        """Measure candidates one after the other on domains; `measure` returns None for one to be left out.
+
+        One that is too far behind another one, on the domains that both were measured on, is not measured on the rest.
+        Candidates `by_domain` do not compete with the rest, which can predict a sample alone, but the rest
+        do with them.
+        """
+        values: Values = {}
+        for each in candidates:
+            rivals = {other: v for other, v in values.items() if other.by_domain <= each.by_domain}
+            means = {other: fmean(v) for other, v in rivals.items() if len(v) == len(domains)}
+            if means and not self._is_worth_while(each, means, samples):
+                continue
+            found: list[float] = []
+            for number, domain in enumerate(domains, 1):
+                if (value := measure(each, domain)) is None:
+                    break
+                values[each] = found
+                found.append(value)
+                ahead = {r: fmean(v[:number]) - fmean(found) for r, v in rivals.items() if len(v) >= number}
+                if any(gap > _set_reach(each, rival, number) for rival, gap in ahead.items()):
+                    break
+        return values
+
+    def _is_worth_while(self, each: Candidate, means: Mapping[Candidate, float], samples: float) -> bool:
+        """Tell whether to measure a candidate, from the means of others.
+
+        One that follows a recipe is, if that or another one that follows it is the best. One that is not cheap is, if
+        the best makes errors enough: a third fewer than `FEW` would not be more than chance.
+        """
+        best = max(means, key=means.__getitem__)
+        is_akin = best.by_domain == each.by_domain and each.recipe.after in (best.recipe.name, best.recipe.after)
+        if find_parent(each, self.candidates) and not is_akin:
+            return False
+        return self.guesses[each] < CHEAP or (1 - means[best]) * samples > FEW
+
+    def _train(self, each: Candidate, bar: Progress, *held_out: str) -> Fold:
+        """Train a candidate once; read the result after that."""
+        folds, key = self.folds.setdefault(each, {}), frozenset(held_out)
+        if key not in folds:
+            bar.advance(0, f"{each.title} without {' and '.join(held_out)}")
+            folds[key] = each.train(*held_out)
+            self.spent += folds[key].seconds
+        return folds[key]
+
+    def choose(self, *, by_domain: bool = False) -> Candidate | None:
+        """Choose a candidate, among those `by_domain` or the others; None if no such candidate kept up."""
+        kept = [each for each in self.candidates if len(self.values.get(each, ())) == len(self.domains)]
+        group = {each: self.values[each] for each in kept if each.by_domain is by_domain}
+        return choose_best(group) if group else None
 
     def choose_without(self, domain: str, *, by_domain: bool = False) -> Candidate:
-        """Return the candidate that the other domains choose."""
-        nested = {each: folds for each, folds in self.nested.items() if each.by_domain is by_domain}
-        if not nested:
-            tried = (each for each in self.tried if each.by_domain is by_domain)
-            return choose_best({each: [self.folds[each][domain].in_domain_value] for each in tried})
-        others = [name for name in self.domains if name != domain]
-        return choose_best(
-            {each: [folds[frozenset((domain, e))].values[e] for e in others] for each, folds in nested.items()}
-        )
+        """Return the candidate that the other domains choose; `domain` has no part in it."""
+        found = self.nested[domain]
+        values = {each: found[each] for each in self.candidates if each in found and each.by_domain is by_domain}
+        if not values:  # they are not worth while among the others
+            return next(each for each in self.candidates if each.by_domain is by_domain and each in self.values)
+        longest = max(map(len, values.values()))
+        return choose_best({each: v for each, v in values.items() if len(v) == longest})
 
     def describe(self) -> tuple[Trial, ...]:
         """List what was tried and skipped, for the record of the choice."""
-        return tuple(
-            Trial(
-                recipe=each.recipe.name,
-                about=each.recipe.about,
-                by_domain=each.by_domain,
-                values={} if each in self.skipped else {name: fold.values[name] for name, fold in folds.items()},
-                cpu_seconds=sum(fold.cpu_seconds for fold in (*folds.values(), *self.nested.get(each, {}).values())),
-                skipped=self.skipped.get(each, ""),
-            )
-            for each, folds in self.folds.items()
+        return tuple(map(self._describe, sorted(self.candidates, key=lambda each: each not in self.values)))
+
+    def _describe(self, each: Candidate) -> Trial:
+        values, why = self.values.get(each, []), self.skipped.get(each, "")
+        if not why and not values:
+            parent = find_parent(each, self.candidates)
+            why = f"{parent.recipe.name} is not the best" if parent else "simpler ones make few errors"
+        elif not why and len(values) < len(self.domains):
+            why = f"behind on {', '.join(list(self.domains)[: len(values)])}"
+        return Trial(
+            recipe=each.recipe.name,
+            about=each.recipe.about,
+            by_domain=each.by_domain,
+            values={} if why else dict(zip(self.domains, values)),
+            cpu_seconds=sum(fold.cpu_seconds for fold in self.folds.get(each, {}).values()),
+            skipped=why,
         )
 
 
-def choose_best(values: Mapping[C, Sequence[float]]) -> C:
-    """Return the first key with the highest mean.
+def _set_reach(candidate: Candidate, rival: Candidate, domains: int) -> float:
+    """Set how far a candidate may be behind a rival after some domains: the more, the less.
 
-    >>> choose_best({"a": [0.6, 0.8], "b": [0.7, 0.9], "c": [0.9, 0.7]})
-    'b'
+    From the second domain on, a network may not be behind a classifier, because `choose_best` wants it to be ahead.
     """
+    needs_lead = candidate.recipe.fit is None and rival.recipe.fit is not None
+    return 0.0 if needs_lead and domains > 1 else REACH / domains
+
+
+def find_parent(candidate: Candidate, others: Iterable[Candidate]) -> Candidate | None:
+    """Find the candidate that another one follows."""
+    after, by_domain = candidate.recipe.after, candidate.by_domain
+    return next((each for each in others if (each.recipe.name, each.by_domain) == (after, by_domain)), None)
+
+
+def choose_best(values: Mapping[Candidate, Sequence[float]]) -> Candidate:
+    """Choose the candidate with the highest mean; a network only if it is more than a standard error above classifiers.
+
+    The error is that of the mean of paired differences from the best classifier: a few domains often favour a network
+    by chance, whose result also depends on its seed. With a single domain, the mean decides.
+    """
+    best = _find_best(values)
+    fitted = {each: own for each, own in values.items() if each.recipe.fit}
+    if not fitted or best in fitted:
+        return best
+    rival = _find_best(fitted)
+    ahead = [b - r for b, r in zip(values[best], fitted[rival], strict=True)]
+    error = stdev(ahead) / len(ahead) ** 0.5 if len(ahead) > 1 else 0.0
+    return best if fmean(ahead) > error else rival
+
+
+def _find_best(values: Mapping[Candidate, Sequence[float]]) -> Candidate:
     return max(values, key=lambda each: round(fmean(values[each]), 9))

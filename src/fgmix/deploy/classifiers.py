@@ -25,7 +25,7 @@ from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier, R
 from sklearn.svm import SVC
 from torch import Tensor, nn
 
-from fgmix.algorithms._base import part_of
+from fgmix.algorithms import part_of
 from fgmix.errors import UserError
 
 RAREST = 1e-3  # least probability of a class in a forest, whose trees often have none of it

@@ -12,8 +12,8 @@ from scipy.stats import t as student
 from fgmix.data.dataset import Indices
 from fgmix.deploy.calibration import calibrate_logits, fit_temperature, measure_reliability
 from fgmix.deploy.hold_out import HeldOut
-from fgmix.deploy.sensitivity import ScoredDomain, choose_operating_points
-from fgmix.deploy.summaries import summarize_predictions
+from fgmix.deploy.sensitivity import ScoredDomain, choose_all_thresholds, choose_operating_points
+from fgmix.deploy.summary import summarize_predictions
 from fgmix.deploy.trust import JudgedDomain, choose_rule, combine_parts, find_novel, find_trusted
 from fgmix.errors import UserError
 from fgmix.records.evaluations import Metric
@@ -75,6 +75,7 @@ def estimate(
         reliability=measure_reliability([j.probabilities for j in judged], [j.held_out.y for j in judged]),
         predicted=_count_predicted(judged),
         operating=choose_operating_points(_score_known(own), list(map(_score_known, reports))),
+        thresholds=choose_all_thresholds(_score_known(own)),
     )
 
 

@@ -20,7 +20,7 @@ from msgspec import structs
 from fgmix.algorithms import check_domains
 from fgmix.data import DomainDataset, split_dataset
 from fgmix.deploy.best import choose_network, make_best, name_request
-from fgmix.deploy.build import build_network, describe
+from fgmix.deploy.build import build_network, describe, summarize_holdout
 from fgmix.deploy.card import CARD, CONFUSION, PAGE, RELIABILITY, write_card
 from fgmix.deploy.choose import FOLDS, RUNS, Workbench
 from fgmix.deploy.estimate import check_shared_classes, estimate
@@ -33,7 +33,6 @@ from fgmix.deploy.hold_out import (
     select_weights,
 )
 from fgmix.deploy.model import WEIGHTS, Model, load_model
-from fgmix.deploy.monitor import add_familiar
 from fgmix.deploy.network import check_alone
 from fgmix.deploy.recipes import list_recipes
 from fgmix.deploy.steps import advise, announce, note_steps, scale_steps
@@ -164,7 +163,7 @@ def _fit_best(asked: Workbench, names: Sequence[str] | None, budget: str | float
 
 def _complete(model: Model, dataset: DomainDataset, out: Path) -> Model:
     """Add what its predictions show, and write the model and its card."""
-    model = add_heat_maps(add_familiar(model, dataset), dataset, out).write(out)
+    model = add_heat_maps(model, dataset, out).write(out)
     write_card(out, model.info)
     return model
 
@@ -216,7 +215,7 @@ def _train(
     spec = specs[-1]
     with Progress("fit", len(specs) * spec.steps, "steps", show=progress) as bar:
         *runs, run = [_train_run(each, folder, dataset, bar, how) for each in prepared]
-        bar.say("predicting the domains that were held out" if runs else "measuring what is familiar")
+        bar.advance(0, "predicting the domains that were held out" if runs else "measuring what is familiar")
         noise = compute_noise_features(spec, NOISE, run.device) if runs and spec.on_activations else None
         held_out = [hold_out(each, noise) for each in runs]
         unseen = estimate(held_out, metric=spec.metric, terms=terms) if held_out else None
@@ -303,7 +302,8 @@ def _make_model(
 ) -> Model:
     """Make the model of a run on all domains, with its estimate."""
     record, (accuracy, value) = run.record, measure_in_domain(run)
-    network = build_network(run.prepared, run.algorithm(*select_weights(record)), estimate)
+    predictor = run.algorithm(*select_weights(record))
+    network = build_network(run.prepared, predictor, estimate)
     info = describe(
         dataset,
         run.files.record,
@@ -316,5 +316,6 @@ def _make_model(
         terms=terms,
         weights_matched=network.backbone.weights_matched if record.spec.frozen else record.weights_matched,
         in_domain_value=value if estimate else None,
+        familiar=summarize_holdout(run.prepared, predictor, network),
     )
     return Model(info, network.eval())

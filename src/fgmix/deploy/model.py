@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from fgmix.algorithms._base import part_of
+from fgmix.algorithms import part_of
 from fgmix.data.arrays import as_floats, check_finite, check_numbers, check_scale, is_scaled, require_unmasked
 from fgmix.data.dataset import ArrayInputs, Indices, Inputs
 from fgmix.data.standardisation import Standardisation
@@ -116,7 +116,7 @@ class Model:
             x: the samples: uint8 or uint16 if training had it, which is scaled to [0, 1]; else numbers, not scaled.
             batch_size: samples per forward pass.
             adapt: standardise the samples by their own mean and variance: they should be a batch of one new domain
-                (docs/your-data.md).
+                (docs/fit/predict.md).
         """
         x = self.convert_samples(_to_array(x))
         check_finite(np.where(np.isnan(x), 0, x) if self.info.columns else x)
@@ -131,7 +131,7 @@ class Model:
         if self.thresholds:
             raise UserError("Thresholds are of predictions without adaptation. Drop --sensitivity, or --adapt.")
         choice = self.info.choice
-        if choice and self.adapted is None and any(trial.by_domain and trial.values for trial in choice.trials):
+        if choice and self.adapted is None and any(trial.by_domain for trial in choice.trials):
             raise UserError("Adaptation did not help on held-out domains (see the card). Drop --adapt.")
         device, rows = next(self.network.buffers()).device, 0
 

@@ -17,25 +17,20 @@ on Unseen Distributions", 2021, https://arxiv.org/abs/2107.03315 (mean confidenc
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from msgspec import structs
 from scipy.stats import chi2_contingency, ks_2samp, kstwobign
 
-from fgmix.data import DomainDataset, split_dataset
-from fgmix.data.dataset import Indices
-from fgmix.deploy.labelled import predict_domain
 from fgmix.deploy.model import Model
 from fgmix.deploy.predict import predict_paths
-from fgmix.deploy.summaries import summarize_labels, summarize_predictions
+from fgmix.deploy.summary import summarize_labels
 from fgmix.errors import UserError
 from fgmix.records.model import Estimate, PredictionSummary
 from fgmix.results.other_metrics import percent
 from fgmix.results.rounding import p_equation
 
-MOST = 2000  # holdout samples of each training domain that are predicted
 SURE = 0.01  # p-value, corrected for the number of tests, below which a batch differs
 
 
@@ -112,16 +107,6 @@ def monitor(model: Model, paths: Sequence[Path], baseline: Sequence[Path] = (), 
     )
 
 
-def add_familiar(model: Model, dataset: DomainDataset) -> Model:
-    """Store with a model how its predictions for holdout samples of its training domains are distributed."""
-    splits = split_dataset(dataset, model.info.spec.holdout_fraction, model.info.spec.trial_seed)
-    places = [_thin(splits[domain.name].holdout) for domain in dataset.domains]
-    predicted = [predict_domain(model, each, some) for each, some in zip(dataset.domains, places)]
-    p, novelty = (np.concatenate([getattr(each, name) for each in predicted]) for name in ("probabilities", "novelty"))
-    familiar = summarize_predictions(p, novelty)
-    return replace(model, info=structs.replace(model.info, familiar=familiar))
-
-
 def compare_summaries(reference: PredictionSummary, batch: PredictionSummary) -> Iterable[Drift]:
     """Yield the drift of each quantity; novelty only if the model uses it."""
     for name, ours, theirs in (
@@ -168,8 +153,3 @@ def _predict(model: Model, paths: Sequence[Path], progress: bool) -> tuple[Predi
     classes = model.info.classes
     labels = np.array([classes.index(row["label"]) for row in sound])
     return summarize_labels(labels, confidence, novelty, len(classes)), len(rows) - len(sound)
-
-
-def _thin(places: Indices) -> Indices:
-    """Return at most `MOST` of the places, evenly spaced."""
-    return places[np.unique(np.linspace(0, len(places) - 1, min(MOST, len(places))).astype(np.int64))]

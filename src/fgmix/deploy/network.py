@@ -17,10 +17,9 @@ from fgmix.errors import UserError
 def check_alone(algorithm: str) -> None:
     """Raise an error for a method whose predictions depend on other samples: a model predicts each sample alone."""
     if get(algorithm).adapts_at_test:
-        inner = algorithm.partition("+")[2] or "erm"
         raise UserError(
             f"Expected a method that predicts each sample alone, for a model. Found {algorithm}, which adapts to the "
-            f"samples of a domain. Use {inner}, whose network is the same."
+            f"samples of a domain. Use {algorithm.partition('+')[2] or 'erm'} or another method that does not."
         )
 
 
@@ -107,16 +106,20 @@ class Network(nn.Module):
         """Compute h(g(x)) (n, C) and novelty (n,)."""
         x = self.standardise(self.backbone(x)).float()
         z = self.featurizer(x)
+        return self.classifier(z), self.measure_novelty(z, x)
+
+    def measure_novelty(self, z: Tensor, x: Tensor) -> Tensor:
+        """Compute the novelty (n,) of codes z = g(x)."""
         length = torch.linalg.vector_norm(z, dim=1).clamp(min=SHORTEST)
         white = (z / length[:, None] - self.center) @ self.whitening.T
         nearest = (self.means.square().sum(1) - 2 * white @ self.means.T).argmin(1)
         # From differences: for distant classes, the expanded squares above lose all digits in single precision.
-        novelty = (white - self.means[nearest]).square().sum(1) / self.limit
+        novelty: Tensor = (white - self.means[nearest]).square().sum(1) / self.limit
         novelty = novelty * torch.maximum(self.usual / length, length / self.reach).clamp(min=1) ** 2
         if self.on_features:
             size = x.flatten(1).square().sum(1) / self.size
             novelty = torch.where(size > 1, novelty.maximum(size), novelty)
-        return self.classifier(z), novelty
+        return novelty
 
 
 class Ensemble(nn.Module):

@@ -12,7 +12,7 @@ quantile of ‖x‖².
 
 Lee et al., "A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks", 2018,
 https://arxiv.org/abs/1807.03888; Müller and Hein, "Mahalanobis++", 2025, https://arxiv.org/abs/2505.18032 (directions
-in place of codes; the factor ℓ is ours). docs/your-data.md compares scores.
+in place of codes; the factor ℓ is ours). docs/fit/trust.md compares scores.
 """
 
 from __future__ import annotations

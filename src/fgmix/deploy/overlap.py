@@ -12,7 +12,7 @@ from PIL import Image
 
 from fgmix.data import DomainDataset
 from fgmix.data.augment import ImageInputs
-from fgmix.data.near_duplicates import MOST, Floats, describe_image, find_pairs
+from fgmix.data.checks import MOST, Floats, describe_image, find_pairs
 from fgmix.records.model import Overlap
 from fgmix.results.other_metrics import percent
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -23,12 +23,12 @@ from sklearn.base import ClassifierMixin
 from fgmix.data.dataset import Indices
 from fgmix.deploy.classifiers import FittedClassifier, convert
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.records.plugins import load_group
+from fgmix.records.code import load_group
 from fgmix.records.protocols import Kind
 
 GROUP = "fgmix.recipes"  # entry-point group of plug-ins: name = "package.module:RECIPE"
 VECTORS: tuple[Kind, ...] = ("features", "small_images")  # what a classifier of vectors can use as it is
-STEPS = 300  # of a small network: on the data of docs/your-data.md as good as 1,000
+STEPS = 300  # of a small network: on the data of docs/fit/choose.md as good as 1,000
 
 Samples = npt.NDArray[np.float32]  # (n, f), standardised
 Weights = npt.NDArray[np.float64]  # (n,)
@@ -58,6 +58,7 @@ class Recipe:
         options: of the run that trains the network, fields of `fgmix.RunSpec`.
         tunes: train the last section of a pre-trained backbone on images, in place of a small network on its features.
         largest: most samples that it can be trained on.
+        after: name of the recipe that it resembles: it is tried only where that is the best one.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
     tunes: bool = False
     largest: float = float("inf")
+    after: str = ""
 
     def __post_init__(self) -> None:
         if (self.fit is None) == (not self.options):
@@ -148,12 +150,12 @@ def _build_constant(label: int, classes: int, features: int) -> FittedClassifier
 
 
 def _train(algorithm: str, cost: float) -> dict[str, Any]:
-    """Describe a recipe that trains the small network; `cost`: seconds of a step with 1,000 features."""
+    """Describe a recipe that trains the small network; `cost`: seconds of a step with 400 features."""
     every: tuple[Kind, ...] = ("features", "small_images", "signals", "images")
     return {
         "kinds": every,
         "options": MappingProxyType({"algorithm": algorithm}),
-        "cost": lambda size: STEPS * cost * (0.3 + size.features / 1000),
+        "cost": lambda size: STEPS * cost * (0.6 + size.features / 1000),
     }
 
 
@@ -193,11 +195,12 @@ _TABLE: dict[str, Recipe] = {
             ("features",),
             fit=fit_boosting,
             cost=lambda size: 0.1 + 3e-5 * min(size.samples, 2000) * size.features**0.5 * max(1, size.classes - 1),
+            after="forest",
         ),
-        Recipe("erm", "small network, ERM", **_train("erm", 0.006)),
-        Recipe("mixup", "small network, mixup", **_train("mixup", 0.007)),
-        Recipe("coral", "small network, CORAL", **_train("coral", 0.01)),
-        Recipe("fgmix", "small network, FGMix", **_train("fgmix", 0.03)),
+        Recipe("erm", "small network, ERM", **_train("erm", 0.0027)),
+        Recipe("mixup", "small network, mixup", **_train("mixup", 0.0031), after="erm"),
+        Recipe("coral", "small network, CORAL", **_train("coral", 0.004), after="erm"),
+        Recipe("fgmix", "small network, FGMix", **_train("fgmix", 0.0048), after="erm"),
         Recipe(
             "tune",
             "last section of the backbone fine-tuned, ERM",
@@ -230,7 +233,7 @@ def register(recipe: Recipe) -> Recipe:
 
 def find(name: str) -> Recipe:
     """Return the recipe of a name."""
-    _load_plug_ins()
+    load_group(GROUP, _add)
     if name not in _TABLE:
         raise unknown("recipe", name, list(_TABLE))
     return _TABLE[name]
@@ -238,10 +241,10 @@ def find(name: str) -> Recipe:
 
 def list_recipes(names: Sequence[str] | None = None) -> list[Recipe]:
     """List the recipes of the table, or the named ones."""
-    _load_plug_ins()
+    load_group(GROUP, _add)
     return list(_TABLE.values()) if names is None else [find(name) for name in names]
 
 
-@cache
-def _load_plug_ins() -> dict[str, str]:
-    return load_group(GROUP, lambda _, recipe: register(recipe))
+def _add(_: str, recipe: Recipe) -> None:
+    """Register the recipe of a plug-in, which has a name of its own."""
+    register(recipe)

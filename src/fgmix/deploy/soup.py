@@ -26,8 +26,7 @@ import torch
 from msgspec import structs
 
 import fgmix
-from fgmix.algorithms import Algorithm
-from fgmix.algorithms._base import Predict
+from fgmix.algorithms import Algorithm, Predict
 from fgmix.data import DomainDataset
 from fgmix.deploy.build import build_network, describe
 from fgmix.deploy.card import CARD, PAGE, write_card
@@ -204,7 +203,7 @@ class _Runs:
 
 
 def _average(runs: _Runs, kind: Combination, progress: bool) -> tuple[list[str], Algorithm]:
-    """Average the weights of all runs, or of those that Wortsman et al.'s recipe 1, the greedy one, adds.
+    """Average the weights of all runs, or of those that the greedy soup of Wortsman et al. adds.
 
     Returns the names of the runs used, and the network.
     """
@@ -309,7 +308,9 @@ def _describe(
         domains=run.record.domains,
         classes=run.dataset.classes,
         notes=(*run.record.notes, *composition.describe()),
-        evaluations=(evaluations.make_evaluation({"raw": scores}, first.steps, {}, "accuracy"),),
+        evaluations=evaluations.Evaluations(
+            [evaluations.make_evaluation({"raw": scores}, first.steps, {}, "accuracy")]
+        ),
     )
     return model, record
 
@@ -346,12 +347,17 @@ def _check_alike(records: Sequence[RunRecord], kind: Combination) -> None:
             continue
         for other in (record.spec for record in records[1:]):
             if (value := getattr(first, field)) != (another := getattr(other, field)):
+                ours, theirs = (", ".join(v) if isinstance(v, tuple) else v for v in (value, another))
                 raise UserError(
-                    f"Expected runs with the same {field}. Found {value} in {first.name} and {another} in "
-                    f"{other.name}. {advice}."
+                    f"These runs cannot be combined: {field} is {ours} in {first.name} and {theirs} in {other.name}. "
+                    f"{advice}."
                 )
-    if len({record.classes for record in records}) > 1:
-        raise UserError("Expected runs with the same classes. Found different ones. Use runs on one dataset.")
+    for record in records[1:]:
+        if record.classes != records[0].classes:
+            raise UserError(
+                f"These runs cannot be combined: {first.name} and {record.spec.name} have different classes. "
+                "Use runs on one dataset."
+            )
 
 
 def _folder_of(record: RunRecord) -> Path:

@@ -29,8 +29,8 @@ from fgmix.records.metrics import is_unbalanced
 from fgmix.records.options import options_of
 from fgmix.records.schema import ResolvedSpec, RunSpec
 from fgmix.records.store import RunFolder
+from fgmix.sweeps.calibrate import calibrate, estimate
 from fgmix.terminal import print_notes
-from fgmix.training.calibrate import calibrate, estimate
 from fgmix.training.devices import pick_device
 from fgmix.training.resolve import resolve
 

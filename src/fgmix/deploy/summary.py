@@ -1,12 +1,41 @@
-"""Summarize a model in a few lines: what `fgmix fit` prints, and what a reader of the card sees first."""
+"""Summarize predictions by quantiles and counts, and a model in the lines that `fgmix fit` prints."""
 
 from __future__ import annotations
 
 from statistics import fmean
 
+import numpy as np
+import numpy.typing as npt
+
+from fgmix.data.dataset import Indices
 from fgmix.records.evaluations import METRIC_NAMES
-from fgmix.records.model import Estimate, ModelInfo
+from fgmix.records.model import Estimate, ModelInfo, PredictionSummary
 from fgmix.results.other_metrics import percent, worst_domain
+
+QUANTILES = 101  # from the smallest to the largest value
+
+
+def summarize_predictions(
+    probabilities: npt.NDArray[np.floating], novelty: npt.NDArray[np.floating]
+) -> PredictionSummary:
+    """Summarize calibrated probabilities (n, C) and novelty (n,)."""
+    labels = probabilities.argmax(axis=1)
+    return summarize_labels(labels, probabilities.max(axis=1), novelty, probabilities.shape[1])
+
+
+def summarize_labels(
+    labels: Indices, confidence: npt.NDArray[np.floating], novelty: npt.NDArray[np.floating], classes: int
+) -> PredictionSummary:
+    """Summarize predicted classes, their confidence and novelty, each (n,), of a number of classes."""
+    levels = np.linspace(0, 1, QUANTILES)
+    return PredictionSummary(
+        samples=len(labels),
+        mean_confidence=float(confidence.mean(dtype=np.float64)),
+        novel=float((novelty > 1).mean()),
+        confidence=tuple(np.quantile(confidence, levels).astype(np.float64).round(5).tolist()),
+        novelty=tuple(np.quantile(novelty, levels).astype(np.float64).round(5).tolist()),
+        classes=tuple(np.bincount(labels, minlength=classes).tolist()),
+    )
 
 
 def summarize_model(info: ModelInfo) -> list[str]:
@@ -38,7 +67,9 @@ def _describe_range(estimate: Estimate) -> str:
     worst = worst_domain(estimate.metrics, estimate.metric)
     values = {name: metrics.value(estimate.metric) for name, metrics in estimate.metrics.items()}
     best = max(values, key=values.__getitem__)
-    return f"Seen on held-out domains: {percent(values[worst])} ({worst}) to {percent(values[best])} ({best})"
+    lowest, highest = percent(values[worst]), percent(values[best])
+    seen = f"{highest} on each" if lowest == highest else f"{lowest} ({worst}) to {highest} ({best})"
+    return f"Seen on held-out domains: {seen}"
 
 
 def _describe_misses(info: ModelInfo, estimate: Estimate) -> str:
@@ -53,15 +84,14 @@ def _describe_misses(info: ModelInfo, estimate: Estimate) -> str:
 
 
 def _describe_trust(info: ModelInfo, estimate: Estimate) -> str:
-    """State the share of trusted predictions, and the accuracy on them, with equal weight for each domain."""
+    """State the share of trusted predictions and how many of them are correct, with equal weight for each domain."""
     if all(least is None for least in info.min_confidence):
         return "Trusted: no prediction; check all of them by hand"
     trusted = fmean(each.trusted for each in estimate.domains)
-    accuracies = [each.trusted_accuracy for each in estimate.domains if each.trusted_accuracy is not None]
-    if not accuracies:
+    if not trusted:
         return "Trusted: some predictions, by a rule that could not be tested on held-out domains; check all of them"
-    correct = percent(fmean(accuracies))
-    return f"Trusted: {percent(trusted)} of the predictions, of which {correct} are correct; check the others"
+    correct = percent(fmean(each.trusted * (each.trusted_accuracy or 0.0) for each in estimate.domains) / trusted)
+    return f"Trusted: {percent(trusted)} of the predictions, {correct} of them correct; check the others"
 
 
 def describe_adaptation(info: ModelInfo) -> str:

@@ -16,12 +16,7 @@ LONGEST = 18  # characters of a name
 
 
 def describe_confusion(classes: Sequence[str], matrices: Mapping[str, Sequence[Sequence[int]]]) -> Chart:
-    """Describe a panel for each matrix: rows are true classes, shaded by their share of the row.
-
-    Args:
-        classes: names of the classes.
-        matrices: samples by true class (row) and predicted class (column), by title.
-    """
+    """Describe a panel for each matrix: rows are true classes, shaded by their share of the row."""
     names = [_shorten(name, LONGEST) for name in classes]
     axes = [list_names(names, "Predicted class"), list_names(names, "True class", flipped=True)]
     x, y = axes if len(names) <= MOST_NAMES else [replace(axis, ticks=None) for axis in axes]
@@ -46,8 +41,7 @@ def _shorten(name: str, longest: int) -> str:
 def describe_reliability(bins: Sequence[tuple[float, float, float]]) -> Chart:
     """Describe accuracy over confidence, and beside it the share of predictions of that confidence.
 
-    Args:
-        bins: mean confidence, accuracy and share of all predictions, each between 0 and 1.
+    Bins are mean confidence, accuracy and share of all predictions, each between 0 and 1.
     """
     confidence, accuracy, share = zip(*bins)
     colour = choose_look("fgmix").colour

@@ -9,7 +9,7 @@ import numpy as np
 
 from fgmix.errors import UserError
 from fgmix.figures.arrays import Bools, Floats, Ints, Texts
-from fgmix.figures.description import INK, Axis, Chart, Mark, Panel, connect_points, to_ink
+from fgmix.figures.description import INK, Axis, Chart, Mark, Panel, connect_points
 from fgmix.figures.looks import assign_domain_looks
 from fgmix.records.evaluations import Model, Scores
 from fgmix.records.schema import RunRecord
@@ -142,6 +142,6 @@ def _describe_domains(arrays: Curves, values: Floats) -> list[Mark]:
         for m, model in enumerate(map(str, arrays.models)):
             test = bool(arrays.is_test[d])
             name = domain + (" (test)" if test else "") + ("" if model == "raw" else f", {model.upper()}")
-            colour, width = to_ink(look.colour), 2.5 if test else 1.2
+            colour, width = look.ink, 2.5 if test else 1.2
             marks += connect_points(name, arrays.steps, values[m, d], colour, look.marker, model != "raw", width)
     return marks

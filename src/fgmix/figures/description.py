@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.figures.arrays import Floats
-from fgmix.results.rounding import DASH, accuracy_text
+from fgmix.figures.arrays import Bools, Floats
+from fgmix.results.rounding import typeset
 
 MOST = 1000  # points of one kind in a panel
+FAR = 3.0  # interquartile ranges beyond the quartiles from which on a number is far from the others
 INK = "ink"  # the text's colour: black on paper, light on a dark screen
 Numbers = Sequence[float] | npt.NDArray[Any]
 
@@ -147,7 +148,9 @@ def encode(thing: Any) -> Any:
     """
     if isinstance(thing, float | np.floating):  # first: most values are numbers
         return float(f"{thing:.5g}") if math.isfinite(thing) else None
-    if isinstance(thing, str | bool | int | None):
+    if isinstance(thing, str):
+        return typeset(thing)
+    if isinstance(thing, bool | int | None):
         return thing
     if isinstance(thing, np.ndarray):
         return encode(thing.tolist())
@@ -185,16 +188,30 @@ def list_names(names: Sequence[str], label: str = "", *, flipped: bool = False) 
     return Axis(label, tuple((float(i), name) for i, name in enumerate(names)), -0.5, len(names) - 0.5, flipped)
 
 
-def format_accuracy(value: float, spread: float) -> str:
-    """Format an accuracy and its ±, if it has one; a dash for NaN."""
-    return DASH if np.isnan(value) else accuracy_text(value, None if np.isnan(spread) else spread)
+def are_close(values: Floats) -> Bools:
+    """Tell which values are within three interquartile ranges, of at least 1 each, of the quartiles."""
+    first, third = np.nanquantile(values, (0.25, 0.75))
+    reach = FAR * max(float(third - first), 1.0)
+    close: Bools = (values >= first - reach) & (values <= third + reach)
+    return close
 
 
-def to_ink(colour: str) -> str:
-    """Replace black by the colour of the text, which is visible on a dark screen."""
-    return INK if colour == "#000000" else colour
+def point_outside(x: Axis, place: float, value: float, text: str, colour: str) -> list[Mark]:
+    """Write a value that is outside of an axis at its end, with an arrow; nothing for others."""
+    if x.low is not None and value < x.low:
+        return [Words([x.low], [place], [f"← {text}"], "start", colour)]
+    if x.high is not None and value > x.high:
+        return [Words([x.high], [place], [f"{text} →"], "end", colour)]
+    return []
 
 
 def title_rows(kind: str, rows: Sequence[Any]) -> str:
     """Write the title of a figure with a row for each test domain."""
     return f"{kind}, test domain{'s' if len(rows) > 1 else ''} {', '.join(str(row.test_domains) for row in rows)}"
+
+
+def lay_out_rows(rows: Sequence[Any], describe: Callable[[Any], list[Panel]]) -> list[Panel]:
+    """Describe the panels of each test domain, which the titles name if there are several."""
+    panels = [(row, panel) for row in rows for panel in describe(row)]
+    named = len(rows) > 1
+    return [replace(each, title=f"{row.test_domains}: {each.title}") if named else each for row, each in panels]

@@ -6,6 +6,7 @@ This is the only module that imports matplotlib; pyplot and its global state are
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,18 +20,21 @@ from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from fgmix.errors import bad_value
 from fgmix.figures.description import INK, Axis, Band, Cells, Chart, Line, Panel, Points, Words
 from fgmix.figures.kinds import save_arrays
 from fgmix.records.files import make_folder, write_bytes
+from fgmix.results.rounding import typeset
 
 COLUMN, PAGE = 3.5, 7.16  # widths in inches, of a column and of the text, in two-column papers
 DPI = 300
 FORMATS = ("png", "pdf", "svg", "npz")
 POINT = 0.6  # points on paper for a pixel of the page
 LEVELS = 14  # of contours
+BEHIND_WORDS = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}
 MANY = 60  # points from which on markers are smaller
 TILTED = 42  # characters of the names below an axis from which on they are tilted
 
@@ -53,6 +57,7 @@ STYLE: dict[Any, Any] = {
     "figure.constrained_layout.use": True,
 }
 
+_SYMBOL = re.compile(r"\b([LA])_(flat|adv|ω)")
 _UNDATED: dict[str, dict[Any, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
 
 
@@ -101,6 +106,7 @@ def draw(chart: Chart, style: Style = Style()) -> Figure:  # noqa: B008 (frozen)
                 _label(axes[r, c], panel, row[c - 1] if c else None, below)
                 _draw_colour_bar(figure, axes[r, c], panel, row[c + 1 : c + 2])
         _frame(figure, chart)
+        _set_symbols(figure)
         return figure
 
 
@@ -171,7 +177,7 @@ def _find_cells(panel: Panel) -> Cells | None:
 def _draw_panel(ax: Axes, panel: Panel, width: float) -> None:
     for mark in panel.marks:
         _DRAW[type(mark)](ax, mark)
-    ax.set_title("\n".join(textwrap.wrap(panel.title, int(15 * width))))
+    ax.set_title("\n".join(textwrap.wrap(typeset(panel.title), int(15 * width))))
     ax.set_xlim(*_measure_extent(panel.x, [mark.x for mark in panel.marks]))
     ax.set_ylim(*_measure_extent(panel.y, [y for mark in panel.marks for y in (mark.y, getattr(mark, "top", ()))]))
     for axis, shown in ((panel.x, ax.xaxis), (panel.y, ax.yaxis)):
@@ -267,7 +273,8 @@ def _draw_band(ax: Axes, mark: Band) -> None:
 def _draw_words(ax: Axes, mark: Words) -> None:
     align = {"start": "left", "middle": "center", "end": "right"}[mark.anchor]
     for x, y, text in zip(mark.x, mark.y, mark.text):
-        ax.text(x, y, text, ha=align, va="center", fontsize=6, color=_to_colour(mark.colour), clip_on=True)
+        how: dict[str, Any] = {"color": _to_colour(mark.colour), "clip_on": True, "zorder": 4, "bbox": BEHIND_WORDS}
+        ax.text(x, y, typeset(text), ha=align, va="center", fontsize=6, **how)
 
 
 def _draw_cells(ax: Axes, mark: Cells) -> None:
@@ -282,7 +289,7 @@ def _draw_cells(ax: Axes, mark: Cells) -> None:
     dark = ~value.mask & (light < 0.5)
     for y, texts, on_dark in zip(mark.y, mark.written, dark):
         for x, text, each in zip(mark.x, texts, on_dark):
-            ax.text(x, y, text, ha="center", va="center", fontsize=6, color="white" if each else "black")
+            ax.text(x, y, typeset(text), ha="center", va="center", fontsize=6, color="white" if each else "black")
 
 
 def _choose_levels(cells: Cells) -> Any:
@@ -309,7 +316,7 @@ _DRAW: dict[type, Callable[[Axes, Any], None]] = {
 def _frame(figure: Figure, chart: Chart) -> None:
     """Add the title, the legend and the caption, and the height that they need."""
     width, height = figure.get_size_inches()
-    title = textwrap.wrap(chart.title, int(15 * width))
+    title = textwrap.wrap(typeset(chart.title), int(15 * width))
     height += 0.16 * len(title)
     handles = _list_handles(chart)
     if len(handles) > 1:
@@ -317,7 +324,7 @@ def _frame(figure: Figure, chart: Chart) -> None:
         height += 0.16 * -(-len(handles) // columns)
         figure.legend(
             handles.values(),
-            handles.keys(),
+            [*map(typeset, handles)],
             title="\n".join(title),
             title_fontsize=9,
             loc="outside upper center",
@@ -326,11 +333,19 @@ def _frame(figure: Figure, chart: Chart) -> None:
         )
     elif title:
         figure.suptitle("\n".join(title), fontsize=9)
-    lines = textwrap.wrap(chart.caption.partition("\n")[0], int(22 * width))
+    lines = textwrap.wrap(typeset(chart.caption.partition("\n")[0]), int(22 * width))
     if lines:
         figure.supxlabel("\n".join(lines), fontsize=6, color="0.35")
         height += 0.1 * len(lines)
     figure.set_size_inches(width, height)
+
+
+def _set_symbols(figure: Figure) -> None:
+    """Set the subscripts of L_flat, L_adv and A_ω below the line, in texts without a $ of their own."""
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        if _SYMBOL.search(words := text.get_text()) and "$" not in words:
+            text.set(text=_SYMBOL.sub(r"$\1_{\\mathrm{\2}}$", words), parse_math=True)
 
 
 def _list_handles(chart: Chart) -> dict[str, Line2D]:

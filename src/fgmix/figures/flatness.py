@@ -17,8 +17,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fgmix.figures.arrays import Floats, Texts
-from fgmix.figures.description import Axis, Band, Chart, Line, Mark, Panel, Words, connect_points, title_rows, to_ink
-from fgmix.figures.looks import GREY, assign_looks
+from fgmix.figures.description import (
+    Axis,
+    Band,
+    Chart,
+    Line,
+    Mark,
+    Panel,
+    Words,
+    connect_points,
+    lay_out_rows,
+    title_rows,
+)
+from fgmix.figures.looks import GREY, list_looks
 from fgmix.seeding import numpy_generator
 
 RESAMPLES = 2000
@@ -48,7 +59,6 @@ class Ratio:
     """The area of an algorithm over that of another, with its interval."""
 
     method: str
-    other: str
     value: float
     low: float
     high: float
@@ -76,11 +86,10 @@ def divide_areas(methods: Texts, x: Floats, gaps: Floats) -> list[Ratio]:
     from scipy.integrate import trapezoid
 
     areas = trapezoid(gaps, x, axis=-1)  # (m, directions)
-    names = [str(name) for name in methods]
-    return [_divide(name, names[0], own, areas[0]) for name, own in zip(names[1:], areas[1:])]
+    return [_divide(str(name), own, areas[0]) for name, own in zip(methods[1:], areas[1:])]
 
 
-def _divide(method: str, other: str, own: Floats, base: Floats) -> Ratio:
+def _divide(method: str, own: Floats, base: Floats) -> Ratio:
     """Divide means over directions, with a bootstrap interval; direction i is the same in both."""
     n = len(own)
     drawn = numpy_generator("ratio", n).integers(0, n, (RESAMPLES, n))
@@ -89,7 +98,7 @@ def _divide(method: str, other: str, own: Floats, base: Floats) -> Ratio:
     tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     low, high = np.nanquantile(ratios, tails) if np.isfinite(ratios).any() else (np.nan, np.nan)
     value = float(own.mean() / base.mean()) if base.mean() > 0 else float("nan")
-    return Ratio(method, other, value, float(low), float(high))
+    return Ratio(method, value, float(low), float(high))
 
 
 def claim_flatness(rows: Sequence[Flatness]) -> list[str]:
@@ -120,46 +129,56 @@ def _explain_scale(arrays: Flatness) -> str:
 def describe_flatness(rows: Sequence[Flatness]) -> Chart:
     """Describe a row for each test domain: a panel for each algorithm (directions grey, their mean in colour), then all
     means with the ratios of their areas, over γ and relative to the margin."""
-    panels = [panel for arrays in rows for panel in _describe_row(arrays, several=len(rows) > 1)]
-    caption = "\n".join([_write_caption(rows), *claim_flatness(rows)])
+    first, panels = rows[0], lay_out_rows(rows, _describe_row)
+    areas = f" Numbers: area under a mean ÷ {first.methods[0]}'s, 95 % interval." if len(first.methods) > 1 else ""
+    scale = (
+        " Last panel: by the change of the logits relative to their median margin, which decides, because γ depends on "
+        "the scale of the codes."
+        if len(first.noises)
+        else ""
+    )
+    shown = (
+        f"{first.scope.capitalize()}; lower is flatter. Grey: {first.gaps.shape[1]} random directions; colour: their "
+        f"mean; band: its standard error.{areas} Panels of single methods share an axis in a row; directions far above "
+        f"the others are cut.{scale}"
+    )
+    caption = "\n".join([shown, *claim_flatness(rows)])
     return Chart(title_rows("Flatness", rows), caption, panels, columns=len(panels) // len(rows))
 
 
-def _describe_row(arrays: Flatness, several: bool) -> list[Panel]:
-    apart = f"{arrays.test_domains}: " if several else ""
+def _describe_row(arrays: Flatness) -> list[Panel]:
     ticks = tuple((float(gamma), f"{gamma:g}") for gamma in arrays.gammas if gamma % 2 == 0)
     x = Axis("Distance γ" + (" (% of each filter's norm)" if arrays.scope == "network" else ""), ticks or None)
-    top = find_top(arrays)
+    # Robust over directions, then over algorithms
+    top = 1.05 * limit_top([limit_top(gaps.max(1).tolist()) for gaps in arrays.gaps])
     y = Axis("(L(φ*) − L(φ′))²", low=0.0, high=top)
-    looks = assign_looks(arrays.algorithms.tolist())
     panels = []
-    for method, key, data, gaps in zip(arrays.methods, arrays.algorithms, arrays.data, arrays.gaps):
+    for method, look, data, gaps in zip(arrays.methods, list_looks(arrays.algorithms), arrays.data, arrays.gaps):
         grey = [Line("", arrays.gammas, gap, GREY, width=0.5, text=f"direction {i}") for i, gap in enumerate(gaps)]
-        colour = to_ink(looks[str(key)].colour)
-        line = Line("", arrays.gammas, gaps.mean(0), colour, width=3, text=f"mean of {len(gaps)}")
-        panels.append(Panel(f"{apart}{method} ({data})", x, y, [*grey, line]))
+        line = Line("", arrays.gammas, gaps.mean(0), look.ink, width=3, text=f"mean of {len(gaps)}")
+        panels.append(Panel(f"{method} ({data})", x, y, [*grey, line]))
     # The means have an axis of their own: on that of single directions they would fill its lowest part.
     highest = limit_top([1.05 * gaps.mean(0).max() for gaps in arrays.gaps])
     means = _describe_means(arrays, arrays.gammas, arrays.gaps, highest)
-    panels.append(Panel(f"{apart}all means", x, Axis(y.label, low=0.0, high=highest), means))
+    panels.append(Panel("all means", x, Axis(y.label, low=0.0, high=highest), means))
     if len(arrays.noises):
         own = limit_top([1.05 * gaps.mean(0).max() for gaps in arrays.relative_gaps])
         marks = _describe_means(arrays, arrays.noises, arrays.relative_gaps, own)
         x, y = Axis("Change ÷ margin"), Axis(y.label, low=0.0, high=own)
-        panels.append(Panel(f"{apart}relative to the margin", x, y, marks))
+        panels.append(Panel("relative to the margin", x, y, marks))
     return panels
 
 
 def _describe_means(arrays: Flatness, x: Floats, every: Floats, top: float) -> list[Mark]:
     """Describe the means of all algorithms with their standard errors, and the ratios of their areas."""
     marks: list[Mark] = []
-    looks = [assign_looks(arrays.algorithms.tolist())[str(key)] for key in arrays.algorithms]
+    looks = list_looks(arrays.algorithms)
     for method, look, gaps in zip(map(str, arrays.methods), looks, every):
         mean, error = gaps.mean(0), gaps.std(0) / np.sqrt(max(1, len(gaps) - 1))  # 0 for one direction
-        marks.append(Band(method, x, np.maximum(mean - error, 0), mean + error, to_ink(look.colour)))
-        marks += connect_points(method, x, mean, to_ink(look.colour), look.marker)
+        marks.append(Band(method, x, np.maximum(mean - error, 0), mean + error, look.ink))
+        marks += connect_points(method, x, mean, look.ink, look.marker)
     for place, (look, ratio) in enumerate(zip(looks[1:], divide_areas(arrays.methods, x, every))):
-        marks.append(Words([x[0]], [(0.92 - 0.16 * place) * top], [str(ratio)], "start", to_ink(look.colour)))
+        marks.append(Words([x[0]], [(0.92 - 0.16 * place) * top], [str(ratio)], "start", look.ink))
     return marks
 
 
@@ -173,32 +192,3 @@ def limit_top(tops: Sequence[float]) -> float:
     if not finite:
         return 1.0
     return float(min(max(finite), STRETCH * float(np.median(finite)))) or float(max(finite)) or 1.0
-
-
-def find_top(arrays: Flatness) -> float:
-    """Find the upper limit of the axis of a test domain's panels: robust over directions, then over algorithms."""
-    return 1.05 * limit_top([limit_top(gaps.max(1).tolist()) for gaps in arrays.gaps])
-
-
-def _write_caption(rows: Sequence[Flatness]) -> str:
-    """Write what is shown, and what is cut off."""
-    tops = [find_top(arrays) for arrays in rows]
-    cut = {
-        str(method): None
-        for arrays, top in zip(rows, tops)
-        for method, gaps in zip(arrays.methods, arrays.gaps)
-        if float(gaps.max()) > top
-    }
-    areas = f" Numbers: area under a mean ÷ {rows[0].methods[0]}'s, 95 % interval." if len(rows[0].methods) > 1 else ""
-    scale = (
-        " Last panel: by the change of the logits relative to their median margin, which decides, because γ depends on "
-        "the scale of the codes."
-        if len(rows[0].noises)
-        else ""
-    )
-    above = f" Directions above it are cut: {', '.join(cut)}." if cut else ""
-    return (
-        f"{rows[0].scope.capitalize()}; lower is flatter. Grey: {rows[0].gaps.shape[1]} random directions; colour: "
-        f"their mean; band: its standard error.{areas} Panels of single methods share an axis in a row, which an "
-        f"outlier does not stretch.{above}{scale}"
-    )

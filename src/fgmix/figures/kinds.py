@@ -15,64 +15,49 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fgmix.errors import UserError
+from fgmix.figures import curves, differences, flatness, scatter, surface, tables, tsne, weights
 from fgmix.figures.arrays import Findings, make_slug
-from fgmix.figures.budget import Budget, collect_budgets, describe_budget
-from fgmix.figures.cd import Ranks, describe_ranks
-from fgmix.figures.cost import Cost, collect_costs, describe_cost
-from fgmix.figures.curves import Curves, describe_curves
 from fgmix.figures.description import Chart
-from fgmix.figures.differences import Differences, collect_differences, describe_differences
-from fgmix.figures.domains import Domains, collect_domains, describe_domains
-from fgmix.figures.flatness import Flatness, claim_flatness, describe_flatness
-from fgmix.figures.line import Agreement, claim_agreement, collect_agreements, describe_agreement
-from fgmix.figures.mixing import Mixing, collect_mixing, describe_mixing
-from fgmix.figures.scores import Scores, claim_scores, describe_scores
-from fgmix.figures.sensitivity import Sensitivity, collect_sensitivities, describe_sensitivity
-from fgmix.figures.shift import Shift, describe_shift
-from fgmix.figures.surface import Surface, claim_surface, describe_surface
-from fgmix.figures.tsne import Embedding, describe_embedding
-from fgmix.figures.weights import WeightEffect, describe_weights
 from fgmix.records.files import read_bytes, write_bytes
 
 
 class Kind(NamedTuple):
     """A kind of figure."""
 
+    name: str  # in commands
     arrays: type  # the class of its arrays, whose name is saved with them
-    describe: Callable[[Sequence[Any]], Chart]  # the description of the rows of a figure; most kinds have one row
+    describe: Callable[..., Chart]  # the description of its arrays
     # The claim that it tests and the statistics of each row, in sentences
     claim: Callable[[Sequence[Any]], list[str]] = lambda _: []
     # The figures of this kind that records allow, each with the end of its name; None for kinds from weights
     collect: Callable[[Findings], Iterator[tuple[str, Any]]] | None = None
-
-    @property
-    def name(self) -> str:
-        """The name in commands: that of its file."""
-        return self.arrays.__module__.rpartition(".")[2]
+    many: bool = False  # whether a figure may have several rows, which are described together
 
 
 KINDS = {
     kind.arrays.__name__: kind
     for kind in (
-        Kind(Embedding, describe_embedding),
-        Kind(Flatness, describe_flatness, claim_flatness),
-        Kind(Surface, describe_surface, claim_surface),
-        Kind(Scores, lambda rows: describe_scores(*rows), claim_scores),
-        Kind(WeightEffect, lambda rows: describe_weights(*rows)),
-        Kind(Curves, lambda rows: describe_curves(*rows)),
-        Kind(Differences, lambda rows: describe_differences(*rows), collect=collect_differences),
-        Kind(Domains, lambda rows: describe_domains(*rows), collect=collect_domains),
-        Kind(Agreement, lambda rows: describe_agreement(*rows), claim_agreement, collect_agreements),
-        Kind(Budget, lambda rows: describe_budget(*rows), collect=collect_budgets),
-        Kind(Mixing, lambda rows: describe_mixing(*rows), collect=collect_mixing),
-        Kind(Sensitivity, lambda rows: describe_sensitivity(*rows), collect=collect_sensitivities),
-        Kind(Cost, lambda rows: describe_cost(*rows), collect=collect_costs),
-        Kind(Ranks, lambda rows: describe_ranks(*rows)),
-        Kind(Shift, lambda rows: describe_shift(*rows)),
+        Kind("tsne", tsne.Embedding, tsne.describe_embedding, many=True),
+        Kind("flatness", flatness.Flatness, flatness.describe_flatness, flatness.claim_flatness, many=True),
+        Kind("surface", surface.Surface, surface.describe_surface, surface.claim_surface, many=True),
+        Kind("scores", scatter.Scores, scatter.describe_scores, scatter.claim_scores),
+        Kind("weights", weights.WeightEffect, weights.describe_weights),
+        Kind("curves", curves.Curves, curves.describe_curves),
+        Kind(
+            *("differences", differences.Differences, differences.describe_differences),
+            collect=differences.collect_differences,
+        ),
+        Kind("domains", tables.Domains, tables.describe_domains, collect=tables.collect_domains),
+        Kind(
+            *("line", scatter.Agreement, scatter.describe_agreement),
+            *(scatter.claim_agreement, scatter.collect_agreements),
+        ),
+        Kind("budget", scatter.Budget, scatter.describe_budget, collect=scatter.collect_budgets),
+        Kind("mixing", scatter.Mixing, scatter.describe_mixing, collect=scatter.collect_mixing),
+        Kind("sensitivity", tables.Sensitivity, tables.describe_sensitivity, collect=tables.collect_sensitivities),
+        Kind("cd", differences.Ranks, differences.describe_ranks),
     )
 }
-
-
 RESULTS = {kind.name: kind.collect for kind in KINDS.values() if kind.collect}  # kinds of `fgmix plot results`
 
 
@@ -91,7 +76,8 @@ def split_rows(arrays: Any) -> list[Any]:
 def describe(arrays: Any, id: str = "", command: str = "") -> Chart:
     """Describe a figure, for `draw` and for the page, which links to its id and shows the command that draws it."""
     rows = split_rows(arrays)
-    return replace(KINDS[type(rows[0]).__name__].describe(rows), id=id, command=command)
+    kind = KINDS[type(rows[0]).__name__]
+    return replace(kind.describe(rows) if kind.many else kind.describe(*rows), id=id, command=command)
 
 
 def state_claims(arrays: Any) -> list[str]:
@@ -102,35 +88,25 @@ def state_claims(arrays: Any) -> list[str]:
 
 def save_arrays(path: Path, arrays: Any) -> None:
     """Write the arrays of a figure to an `.npz` file, with the name of their kind."""
-    packed = io.BytesIO()
-    np.savez_compressed(packed, **_collect(arrays))
-    write_bytes(path, packed.getvalue())
+    write_bytes(path, _pack(arrays))
 
 
-def _collect(arrays: Any) -> dict[str, Any]:
-    """Collect the arrays by name; those of one of several rows have its number as a prefix."""
+def holds_others(path: Path, arrays: Any) -> bool:
+    """Tell whether a file exists and contains other arrays."""
+    return path.exists() and read_bytes(path) != _pack(arrays)
+
+
+def _pack(arrays: Any) -> bytes:
+    """Pack the arrays by name; those of one of several rows have its number as a prefix."""
     rows = split_rows(arrays)
     content: dict[str, Any] = {}
     for number, row in enumerate(rows):
         prefix = f"{number}/" if len(rows) > 1 else ""
         content |= {prefix + each.name: np.asarray(getattr(row, each.name)) for each in fields(row)}
         content[f"{prefix}kind"] = np.asarray(type(row).__name__)
-    return content
-
-
-def holds_others(path: Path, arrays: Any) -> bool:
-    """Tell whether a file exists and contains other arrays."""
-    try:
-        one, other = _collect(load_arrays(path)) if path.exists() else None, _collect(arrays)
-    except UserError:  # damaged, or of another version
-        return True
-    return one is not None and not (
-        one.keys() == other.keys()
-        and all(
-            np.array_equal(value, other[name], equal_nan=value.dtype.kind == other[name].dtype.kind == "f")
-            for name, value in one.items()
-        )
-    )
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **content)
+    return packed.getvalue()
 
 
 def load_arrays(path: Path) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from fgmix.figures.description import INK
 from fgmix.seeding import seed_hash
 
 GREY = "#999999"
@@ -37,6 +38,11 @@ class Look(NamedTuple):
 
     colour: str
     marker: str
+
+    @property
+    def ink(self) -> str:
+        """The colour; instead of black that of the text, which is visible on a dark screen."""
+        return INK if self.colour == "#000000" else self.colour
 
 
 MIXED_LOOKS = {"interpolated": Look("#000000", "x"), "extrapolated": Look("#D00000", "+")}  # of mixed codes
@@ -79,3 +85,10 @@ def assign_looks(algorithms: Iterable[str]) -> dict[str, Look]:
         free = [look for look in (Look(own.colour, marker) for marker in markers) if look not in looks.values()]
         looks[name] = free[0] if free else own
     return looks
+
+
+def list_looks(algorithms: Iterable[str]) -> list[Look]:
+    """List the look of each algorithm of a figure."""
+    keys = list(map(str, algorithms))
+    looks = assign_looks(keys)
+    return [looks[key] for key in keys]

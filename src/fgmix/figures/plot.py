@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from fgmix.errors import UserError, unknown
 from fgmix.figures.arrays import Findings
-from fgmix.figures.cd import collect_ranks
 from fgmix.figures.curves import collect_curves
+from fgmix.figures.differences import collect_ranks
 from fgmix.figures.kinds import KINDS, RESULTS, collect_figures, describe, holds_others, load_arrays, state_claims
-from fgmix.figures.sensitivity import read_paper_sensitivity
+from fgmix.figures.tables import read_paper_sensitivity
 from fgmix.records.schema import RunRecord
 from fgmix.results.ranks import rank_rows
 from fgmix.results.report import Choices
@@ -107,8 +107,8 @@ def plot(
     """Plot what records show. No torch is imported; `plot_models` plots what weights show.
 
     Args:
-        kind: "differences", "domains", "line", "budget", "mixing", "sensitivity" or "cost" (a figure for each dataset
-            or grid), "all" of these that the runs allow, "cd" (critical differences) or "curves" (of each run).
+        kind: "differences", "domains", "line", "budget", "mixing" or "sensitivity" (a figure for each dataset or
+            grid), "all" of these that the runs allow, "cd" (critical differences) or "curves" (of each run).
         runs: finished runs, as `read_runs` returns them, or records.
         rule: the selection rule.
         baseline: key or label of the row that the others are compared with.
@@ -122,7 +122,7 @@ def plot(
     if not plots:
         raise UserError(
             f"Expected runs that allow a figure{'' if kind == ALL else f' of the kind {kind}'}. Found none. Name the "
-            "folder of a sweep over two or more methods, over a grid (--grid), or of times per step."
+            "folder of a sweep over two or more methods or over a grid (--grid)."
         )
     return plots
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fgmix.figures.arrays import Bools, Floats, Ints, Texts
-from fgmix.figures.description import Axis, Cells, Chart, Line, Mark, Panel, Points, title_rows
-from fgmix.figures.looks import ACCURACY_COLOURS, LOSS_COLOURS, OPTIMUM, assign_looks
+from fgmix.figures.description import Axis, Cells, Chart, Line, Mark, Panel, Points, lay_out_rows, title_rows
+from fgmix.figures.looks import ACCURACY_COLOURS, LOSS_COLOURS, OPTIMUM, list_looks
 from fgmix.seeding import numpy_generator
 
 RESAMPLES = 500
@@ -149,29 +149,17 @@ def _compare_ends(arrays: Surface) -> str:
 
 def describe_surface(rows: Sequence[Surface]) -> Chart:
     """Describe a row for each test domain: losses on one scale, then the accuracy, with the paths and the models."""
-    panels = [panel for arrays in rows for panel in _describe_row(arrays, several=len(rows) > 1)]
+    panels = lay_out_rows(rows, _describe_row)
     caption = [
         "The plane through three models, with the training paths projected on it: only the models lie on it. Solid "
-        "lines: averaged weights. Star: highest test accuracy, by a quadratic fit around the highest grid point"
-        f"{_name_edges(rows)}. Both axes have one scale.{_note_straight(rows)}",
+        "lines: averaged weights. Star: highest test accuracy, by a quadratic fit around the highest grid point. Both "
+        "axes have one scale. Paths of runs without snapshots are known at their ends only.",
         *claim_surface(rows),
     ]
     return Chart(title_rows("Loss surface", rows), "\n".join(caption), panels, columns=len(rows[0].panels))
 
 
-def _name_edges(rows: Sequence[Surface]) -> str:
-    """Say where the star is at the edge of the grid, beyond which the accuracy may be higher."""
-    edges = [str(row.test_domains) for row in rows if is_at_edge(row)]
-    return f"; at the edge of the grid for {', '.join(edges)}" if edges else ""
-
-
-def _note_straight(rows: Sequence[Surface]) -> str:
-    """Say that a path is only known at its ends, if no snapshots were kept: a straight line is not how it went."""
-    few = any(np.sum(row.path == p) <= 2 for row in rows for p in range(len(row.paths)))
-    return " Paths of runs without snapshots are known at their ends only." if few else ""
-
-
-def _describe_row(arrays: Surface, several: bool) -> list[Panel]:
+def _describe_row(arrays: Surface) -> list[Panel]:
     losses = arrays.values[:-1]
     low, high = float(np.nanmin(losses)), float(np.nanquantile(losses, 0.75))  # higher ones are far from every path
     x, y = (Axis(label, None, float(grid[0]), float(grid[-1])) for label, grid in (("û", arrays.u), ("v̂", arrays.v)))
@@ -193,20 +181,17 @@ def _describe_row(arrays: Surface, several: bool) -> list[Panel]:
             contours=True,
         )
         name = "Both paths" if last else title.removeprefix("Train loss, ")
-        shown = f"{arrays.test_domains}: {name}" if several else name
         marks = [cells, *_describe_paths(arrays, i), *_describe_anchors(arrays, last)]
-        panels.append(Panel(shown, x, y, marks, equal=True))
+        panels.append(Panel(name, x, y, marks, equal=True))
     return panels
 
 
 def _describe_paths(arrays: Surface, panel: int) -> list[Mark]:
     marks: list[Mark] = []
-    looks = assign_looks(arrays.path_algorithms.tolist())
-    for p, label in enumerate(map(str, arrays.paths)):
+    for p, (label, look) in enumerate(zip(arrays.paths.tolist(), list_looks(arrays.path_algorithms))):
         if arrays.path_panels[p, panel]:
             at = arrays.path == p
             x, y = arrays.path_points[at].T
-            look = looks[str(arrays.path_algorithms[p])]
             texts = [f"{label}, step {step}" for step in arrays.path_steps[at]]
             marks += [
                 Line(label, x, y, "#ffffff", width=5),  # a white outline, visible on the heat map

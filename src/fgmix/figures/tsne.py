@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fgmix.figures.arrays import Bools, Bytes, Floats, Ints, Texts
-from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Pictures, Points, Words, title_rows, to_ink
+from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Pictures, Points, Words, title_rows
 from fgmix.figures.looks import GREY, MIXED_LOOKS, assign_domain_looks
 
 NO_AXIS = Axis(ticks=())
@@ -98,7 +98,7 @@ def _describe_codes(arrays: Embedding, panel: int, first: int, several: bool) ->
         where = np.flatnonzero(at)
         x, y = arrays.points[where].T
         texts = [_describe_code(arrays, int(i), name) for i in where]
-        marks.append(Points(name, x, y, to_ink(look.colour), look.marker, texts, keys[where], faint))
+        marks.append(Points(name, x, y, look.ink, look.marker, texts, keys[where], faint))
     return [*marks, *_describe_regions(arrays, panel)]
 
 

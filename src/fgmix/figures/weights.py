@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fgmix.figures.arrays import Floats, Texts
-from fgmix.figures.description import INK, Axis, Band, Chart, Line, Mark, Panel, Points, Words, to_ink
-from fgmix.figures.looks import GREY, assign_domain_looks, assign_looks
+from fgmix.figures.description import INK, Axis, Band, Chart, Line, Mark, Panel, Points, Words
+from fgmix.figures.looks import GREY, assign_domain_looks, list_looks
 
 DIGITS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
@@ -57,7 +57,7 @@ def _describe_surfaces(arrays: WeightEffect) -> Panel:
     turn = np.linspace(0, 2 * np.pi, 49)
     looks = assign_domain_looks([str(i) for i in range(len(arrays.surfaces))])
     for i, (look, minimum) in enumerate(zip(looks.values(), arrays.surfaces)):
-        colour, symbol = to_ink(look.colour), f"−{_index('g', i)}"
+        colour, symbol = look.ink, f"−{_index('g', i)}"
         for level in (0.1, 0.3, 0.6, 1.0):
             radius = np.sqrt(2 * level)
             x, y = minimum[0] + radius * np.cos(turn), minimum[1] + radius * np.sin(turn)
@@ -88,7 +88,7 @@ def _describe_effects(arrays: WeightEffect) -> list[Panel]:
         looks = assign_domain_looks([str(i) for i in range(len(a))]).values()
         names = [_index("ã", i) for i in range(len(a))]
         lines = [
-            Line(name, arrays.lam, a_tilde[:, i], to_ink(look.colour), text=f"{name}, {_index('a', i)} = {a[i]:g}")
+            Line(name, arrays.lam, a_tilde[:, i], look.ink, text=f"{name}, {_index('a', i)} = {a[i]:g}")
             for i, (name, look) in enumerate(zip(names, looks))
         ]
         title = f"a = ({', '.join(f'{value:g}' for value in a)})"
@@ -108,10 +108,9 @@ def _describe_toy(arrays: WeightEffect) -> Panel:
         marks.append(_draw_arrow("", g, GREY, 1.5, f"{symbol} = ({g[0]:.2f}, {g[1]:.2f}), a = {a:.2f}"))
         place, anchor = g * 1.05 + (0, 0.18 if g[1] > 0 else -0.18), "start" if g[0] > 0 else "end"
         marks.append(Words([place[0]], [place[1]], [f"{symbol}, a = {a:.2f}"], anchor))
-    looks = assign_looks(arrays.update_algorithms.tolist())
-    updates = list(zip(map(str, arrays.update_names), arrays.update_algorithms.tolist(), arrays.updates))
-    for name, key, update in sorted(updates, key=lambda each: -np.hypot(*each[2])):  # the shortest arrow on top
+    updates = list(zip(map(str, arrays.update_names), list_looks(arrays.update_algorithms), arrays.updates))
+    for name, look, update in sorted(updates, key=lambda each: -np.hypot(*each[2])):  # the shortest arrow on top
         text = f"{name} ({update[0]:.2f}, {update[1]:.2f})"
-        marks.append(_draw_arrow(text, update, to_ink(looks[key].colour), 2.5, text))
+        marks.append(_draw_arrow(text, update, look.ink, 2.5, text))
     count = {2: "two", 3: "three", 4: "four", 5: "five"}.get(len(arrays.gradients), str(len(arrays.gradients)))
     return Panel(f"Toy example: {count} gradients, three updates", x, y, marks)

@@ -1,8 +1,9 @@
-"""The risk of each domain, and how far apart values of the domains are."""
+"""Batches of the domains: which samples they hold, the risk of each, and how far apart values of the domains are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -47,3 +48,20 @@ def mean_square_over_pairs(a: Sequence[Tensor]) -> Tensor:
     14.0
     """
     return 2 / max(len(a) - 1, 1) * scatter(a) / a[0].numel()
+
+
+class IndexedBatch(tuple[Tensor, Tensor]):
+    """A batch (x, y) with `indices`, the place of each sample in its domain, for methods with `needs_indices`.
+
+    >>> import torch
+    >>> x, y = batch = IndexedBatch(torch.zeros(2, 3), torch.tensor([0, 1]), torch.tensor([7, 4]))
+    >>> batch.indices.tolist()
+    [7, 4]
+    """
+
+    indices: Tensor
+
+    def __new__(cls, x: Tensor, y: Tensor, indices: Tensor) -> Self:
+        batch = super().__new__(cls, (x, y))
+        batch.indices = indices
+        return batch

@@ -7,7 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy
+
+Pullback = Callable[[Tensor], Sequence[Tensor]]  # gradient in a result → gradients in what it was computed from
 
 
 def domain_gradients(
@@ -87,24 +90,27 @@ def share_passed(m: list[Tensor]) -> Tensor:
     return torch.stack([m_p.sum() for m_p in m]).sum() / sum(m_p.numel() for m_p in m)
 
 
-class _WithGradient(torch.autograd.Function):
+class _WithGradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Tensor, gradient: Tensor) -> Tensor:  # noqa: ARG004 (x gets the gradient)
-        ctx.save_for_backward(gradient)
+    def forward(ctx: Any, value: Tensor, pull: Pullback, *inputs: Tensor) -> Tensor:  # noqa: ARG004
+        ctx.pull = pull
         return value.view_as(value)
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        return upstream * ctx.saved_tensors[0], None, None
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.autocast(upstream.device.type, enabled=False):  # a step calls `backward` within its own autocast
+            return None, None, *ctx.pull(upstream)
 
 
-def with_gradient(x: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-    """Return a scalar whose gradient in x is known: a closed form costs a third of what autograd records and replays.
+def with_gradients(inputs: Sequence[Tensor], value: Tensor, pull: Pullback) -> Tensor:
+    """Return a value whose gradients in the inputs are known: a closed form costs a third of what autograd records and
+    replays. `pull` maps the gradient in the value to those in the inputs.
 
     >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
-    >>> with_gradient(x, torch.tensor(5.0), torch.tensor([2.0, 4.0])).backward()
+    >>> with_gradients([x], torch.tensor(5.0), lambda g: [g * 2 * x.detach()]).backward()
     >>> x.grad
     tensor([2., 4.])
     """
-    scalar: Tensor = _WithGradient.apply(x, value.detach(), gradient.detach())  # type: ignore[no-untyped-call]
-    return scalar
+    result: Tensor = _WithGradients.apply(value.detach(), pull, *inputs)  # type: ignore[no-untyped-call]
+    return result

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fgmix.errors import UserError
-from fgmix.functional import widen
+from fgmix.functional import require_two, widen
 from fgmix.functional.domains import mean_square_over_pairs
 
 
@@ -25,10 +24,7 @@ def moments(z: Tensor) -> tuple[Tensor, Tensor]:
     >>> mu.tolist(), C.tolist()
     ([1.0, 1.0], [[2.0, 0.0], [0.0, 0.0]])
     """
-    if len(z) < 2:
-        raise UserError(
-            f"A covariance needs at least 2 samples of each domain in a batch. Found {len(z)}. Raise the batch size."
-        )
+    require_two(len(z), "A covariance")
     with torch.autocast(z.device.type, enabled=False):
         z = widen(z)
         mu = z.mean(0)

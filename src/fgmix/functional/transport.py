@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fgmix.errors import UserError
-from fgmix.functional import widen
+from fgmix.functional import require_two, widen
 
 
 def cosine_cost(a: Tensor, b: Tensor) -> Tensor:
@@ -85,11 +84,7 @@ def energy_distance(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int 
     >>> energy_distance(e1, -e1).item(), energy_distance(e1, e1).item()
     (4.0, 0.0)
     """
-    if min(a.shape[-2], b.shape[-2]) < 2:
-        raise UserError(
-            "An energy distance compares the halves of its batches, which needs at least 2 samples of each domain. "
-            f"Found {min(a.shape[-2], b.shape[-2])}. Raise their number."
-        )
+    require_two(min(a.shape[-2], b.shape[-2]), "An energy distance, which compares the halves of its batches,")
 
     def w(p: Tensor, q: Tensor) -> Tensor:
         return transport_cost(p, q, eps=eps, iterations=iterations)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fgmix.errors import UserError, bad_value
-from fgmix.mixing._heads import block_sizes, linear_head, logits_of
+from fgmix.mixing._heads import block_sizes, chain_of, linear_head, logits_of
 
 MOST_CLASSES = 1_000_000
 
@@ -20,23 +20,26 @@ def check_head(classifier: object) -> None:
         raise bad_value("classifier", f"a torch.nn.Module or a number of classes up to {MOST_CLASSES:,}", classifier)
 
 
-def count_classes(classifier: nn.Module | int) -> int:
-    """Return C of the head that a policy on hashed gradients is built for: one Linear layer, or its C."""
+def count_outputs(classifier: nn.Module | int) -> int:
+    """Return the number of outputs of all linear layers of the head that a policy on hashed gradients is built for: a
+    chain of layers, or C of one layer."""
     if isinstance(classifier, int):
         return classifier
-    head = linear_head(classifier)
-    if head is None:
+    chain = chain_of(classifier)
+    if chain is None:
         raise UserError(
-            f"Parameter `sketch` needs a classifier of one nn.Linear, whose gradients are outer products. Found a "
+            f"Parameter `sketch` needs a classifier of nn.Linear layers, whose gradients are outer products. Found a "
             f"{type(classifier).__name__}. Leave it out."
         )
-    return head.out_features
+    return sum(layer.out_features for layer in chain if isinstance(layer, nn.Linear))
 
 
-def check_batch(z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, code_size: int) -> None:
-    """Check the arguments of one call; domain ids may be on the CPU.
+def check_batch(
+    z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, code_size: int, *, read: bool = True
+) -> int:
+    """Check the arguments of one call, and return C; domain ids may be on the CPU.
 
-    Labels on a GPU are not compared with the number of classes: reading them would synchronise.
+    Labels are compared with the number of classes only with `read`, and not on a GPU: reading them would synchronise.
     """
     for name, tensor in (("z", z), ("y", y), ("domains", domains)):
         if not isinstance(tensor, Tensor):
@@ -62,12 +65,13 @@ def check_batch(z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, co
     if domains.is_floating_point():
         raise UserError(f"Expected domain ids as integers. Found {domains.dtype}. Pass domains.long().")
     n_classes = _n_classes(classifier, z)
-    low, high = map(int, y.aminmax()) if y.device.type == "cpu" else (0, 0)
+    low, high = map(int, y.aminmax()) if read and y.device.type == "cpu" else (0, 0)
     if low < 0 or high >= n_classes:
         raise UserError(
             f"Expected classes from 0 to {n_classes - 1}, the classifier's. Found {low} to {high}. "
             "Number the classes from 0, or pass the classifier that has them all."
         )
+    return n_classes
 
 
 def _n_classes(classifier: object, z: Tensor) -> int:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+_ELEMENTWISE = (nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Tanh)
+
 
 def unwrap(classifier: nn.Module) -> nn.Module:
     """Return the classifier without the wrapper of `torch.compile`, which `torch.func` does not support."""
@@ -21,6 +23,36 @@ def linear_head(classifier: nn.Module) -> nn.Linear | None:
     general path: a subclass (such as a parametrised layer) may compute something else."""
     head = unwrap(classifier)
     return head if type(head) is nn.Linear else None
+
+
+def chain_of(classifier: nn.Module) -> tuple[nn.Module, ...] | None:
+    """Return the layers of a head that begins and ends with `nn.Linear` and has only such layers and functions of
+    single numbers, for which closed forms hold layer by layer; else None. Dropout, which does nothing in evaluation
+    mode, is left out."""
+    head = unwrap(classifier)
+    if type(head) is nn.Linear:
+        return (head,)
+    layers = tuple(head) if type(head) is nn.Sequential else ()
+    chain = tuple(layer for layer in layers if type(layer) not in (nn.Dropout, nn.Identity))
+    linears = [layer for layer in chain if type(layer) is nn.Linear]
+    functions = [layer for layer in chain if type(layer) in _ELEMENTWISE and not getattr(layer, "inplace", False)]
+    if not linears or len(linears) + len(functions) < len(chain) or linears[0] is not chain[0]:
+        return None
+    shared = len(list(head.parameters())) < sum(1 + (layer.bias is not None) for layer in linears)
+    return None if shared or linears[-1] is not chain[-1] else chain
+
+
+def pass_through(chain: tuple[nn.Module, ...], x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Return inputs and outputs of the linear layers of a chain with φ constant; outputs can be differentiated in."""
+    inputs, outputs = [], []
+    for layer in chain:
+        if isinstance(layer, nn.Linear):
+            inputs.append(x)
+            x = linear_logits(layer, x)
+            outputs.append(x if x.requires_grad else x.requires_grad_())
+        else:
+            x = layer(x)
+    return inputs, outputs
 
 
 def block_sizes(classifier: nn.Module) -> list[int]:

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
 from fgmix.errors import UserError
-from fgmix.mixing._checks import check_batch, check_head, count_classes
-from fgmix.mixing._heads import block_sizes, logits_of
+from fgmix.functional.gradients import Pullback, with_gradients
+from fgmix.mixing import tuples
+from fgmix.mixing._checks import check_batch, check_head, count_outputs
+from fgmix.mixing._heads import block_sizes, chain_of, logits_of
 from fgmix.mixing.effect import METRICS, measure_effect
-from fgmix.mixing.flatness import flat_loss, margins, measure_noise, relative_gamma
-from fgmix.mixing.prior import Discriminator, Prior, is_finite, sample_gaussian
+from fgmix.mixing.flatness import differentiate_flat_loss, margins, measure_noise, relative_gamma
+from fgmix.mixing.prior import (
+    Averages,
+    Discriminator,
+    Flag,
+    Prior,
+    fill_if,
+    is_finite,
+    negate,
+    sample_gaussian,
+    write_if,
+)
 from fgmix.mixing.scores import (
     Compatibility,
     LinearGradients,
     Vectors,
     classifier_gradients,
     cosine_scores,
-    hash_classes,
+    hash_outputs,
 )
 from fgmix.mixing.tuples import IGNORED, distinct_samples, draw_tuples
 from fgmix.mixing.weights import dirichlet_weights, entropy, extrapolated_share, mixing_matrix, scale_and_shift
@@ -47,6 +59,16 @@ class Mixed:
     discriminator_loss: Tensor
     metrics: dict[str, Tensor]  # detached scalars, see `FGMix.idle_metrics`
     weights: Tensor  # ã of each mixed code (n, k), detached; a negative weight means extrapolation
+
+
+class _Losses(NamedTuple):
+    """Losses of policy and discriminator as constants, with their gradients."""
+
+    policy: Tensor
+    in_A: Tensor | None  # the gradient of the policy loss in the mixing weights A (n, m); None if nothing is learned
+    discriminator: Tensor
+    pull_discriminator: Pullback  # from the discriminator loss to the parameters of the discriminator
+    terms: dict[str, Tensor]
 
 
 class FGMix(nn.Module):
@@ -78,9 +100,9 @@ class FGMix(nn.Module):
             "uniform" (1/k).
         inputs: what the scores compare: "gradients" of the classifier's loss, or "codes".
         scale: "raw", or "rms" to divide each input of A_ω by its root mean square.
-        sketch: q < C for A_ω on hashed gradients of one Linear layer: each class is assigned to one of q numbers with a
+        sketch: q < C for A_ω on hashed gradients: each output of a linear layer is assigned to one of q numbers with a
             random sign, so that g_i has q(d + 1) instead of C(d + 1) elements and inner products are kept on average.
-            With 345 classes, A_ω is most of the time of a step. None for the gradients themselves.
+            With 345 classes or several layers, A_ω is most of the time of a step. None for the gradients themselves.
         lam: λ, the initial value if it is learned; 1 for no scaling.
         gamma: γ, the distance of the perturbed classifiers in L_flat, in the paper's units (norm of a step in φ). None
             sets it in the first training-mode call that mixes, such that the noise of the logits is half the median
@@ -141,7 +163,7 @@ class FGMix(nn.Module):
         if sketch is not None and (not learned or inputs != "gradients"):
             raise UserError("Parameter `sketch` hashes the gradients that A_ω compares. Found none. Leave it out.")
         self.hashes: Tensor | None
-        self.register_buffer("hashes", None if sketch is None else hash_classes(count_classes(classifier), sketch))
+        self.register_buffer("hashes", None if sketch is None else hash_outputs(count_outputs(classifier), sketch))
         self.compatibility = Compatibility(self._input_sizes(classifier)) if learned else None
         self.prior = Prior(code_size) if learned and alpha > 0 else None
         self.discriminator = Discriminator(code_size) if learned and alpha > 0 else None
@@ -165,16 +187,16 @@ class FGMix(nn.Module):
             domains: domain ids (N,), on the device of z or, to avoid a synchronisation with a GPU, on the CPU.
             classifier: h_φ with its current parameters, evaluated in evaluation mode; not changed.
             generator: on the device of z; None for torch's global one.
-            measure: whether to compute all metrics, a quarter of the operations of a call; else only `mixed`. On a GPU,
-                only a call that measures sets γ.
+            measure: whether to compute all metrics and to compare classes with the classifier's; else only `mixed` is
+                returned. On a GPU, only a call that measures sets γ.
         """
         mix = self._mix
         if torch.compiler.is_compiling():
             mix = torch.compiler.disable(mix)  # compiled, the three losses would share one backward graph
-        check_batch(z, y, domains, classifier, self.code_size)
+        n_classes = check_batch(z, y, domains, classifier, self.code_size, read=measure)
         # In the precision of the policy's parameters: bfloat16 is too coarse for squared differences of losses.
         with torch.autocast(z.device.type, enabled=False):
-            mixed: Mixed = mix(z, y, domains, classifier, generator, measure)
+            mixed: Mixed = mix(z, y, domains, classifier, n_classes, generator, measure)
             return mixed
 
     def _mix(
@@ -183,88 +205,107 @@ class FGMix(nn.Module):
         y: Tensor,
         domains: Tensor,
         classifier: nn.Module,
+        n_classes: int,
         generator: torch.Generator | None,
         measure: bool,
     ) -> Mixed:
         whole = z.detach().to(self.lam.dtype)
         averages, finite = self._follow(whole)
-        index, labels = draw_tuples(y, domains, self.n, self.domains_per_tuple, generator)
+        broken = negate(finite)
+        index, labels = draw_tuples(y, domains, self.n, self.domains_per_tuple, generator, n_classes=n_classes)
         if len(labels) == 0:
             self._write(averages, finite)
             zero = _zero_loss(z)
-            return Mixed(z[:0], labels, zero, zero, self._mask({}, finite, finite, measure), z.new_zeros(0, 0))
-        used, position = distinct_samples(index, len(z))  # a sample of several tuples is processed once
+            return Mixed(z[:0], labels, zero, zero, self._mask(None, finite, finite, measure), z.new_zeros(0, 0))
+        used, position = distinct_samples(index)  # a sample of several tuples is processed once
         # Values that are not finite are replaced before they propagate: a masked gradient of 0 · NaN is NaN.
-        live = torch.where(finite, z.index_select(0, used), 0).to(self.lam.dtype)
-        codes, classes = live.detach(), labels.clamp(min=0)
-        a, seen = self._weights(codes, y[used], position, classifier, generator, measure)  # (n, k)
-        a_tilde = scale_and_shift(a, self.lam)
-        A = mixing_matrix(a_tilde, position, len(used))  # (n, m)
-        z_mix = A.detach() @ live
+        live = fill_if(broken, z[used] if isinstance(used, slice) else z.index_select(0, used)).to(self.lam.dtype)
+        codes, classes = live.detach(), labels if tuples.on_host(labels) else labels.clamp(min=0)
+        a, pull_scores, seen = self._weights(codes, y[used], position, classifier, generator, measure)  # (n, k)
+        a_tilde = scale_and_shift(a, self.lam.detach())
+        A = mixing_matrix(a_tilde, position, len(codes))  # (n, m)
+        z_mix = A @ live
 
         gamma, distance = self._distance(whole, y, classifier, measure)
-        policy, disc, terms = self._losses(A, codes, classes, gamma, averages, classifier, generator)
-        metrics = {"mixed": torch.full_like(self.lam, len(labels))}
+        z_prior = fill_if(broken, sample_gaussian(averages, len(labels), generator)) if averages else None
+        losses = self._losses(A, codes, z_mix.detach(), z_prior, classes, gamma, classifier, generator)
+        metrics = {}
         if measure:
-            logits, weights = logits_of(classifier, whole), a_tilde.detach()
-            metrics |= {
+            logits = logits_of(classifier, whole)
+            metrics = {
+                "mixed": torch.full_like(self.lam.detach(), len(labels)),
                 **seen,
-                **terms,
+                **losses.terms,
                 **distance,
                 "lam": self.lam.detach().clone(),  # before the update
-                "extrapolated": extrapolated_share(weights),
-                "entropy": entropy(a.detach()),
-                **measure_effect(classifier, (z_mix.detach(), classes), (whole, y), logits, index, weights),
+                "extrapolated": extrapolated_share(a_tilde),
+                "entropy": entropy(a),
+                **measure_effect(classifier, (z_mix.detach(), classes), (whole, y), logits, index, a_tilde),
             }
-        mixed = Mixed(z_mix.to(z.dtype), labels, policy, disc, metrics, a_tilde.detach())
-        return self._settle(mixed, A, gamma, averages, finite, measure)
 
-    def _settle(
-        self, mixed: Mixed, A: Tensor, gamma: Tensor, averages: tuple[Tensor, ...], finite: Tensor, measure: bool
-    ) -> Mixed:
-        """Return the result of a call after the update of the policy; if it is not finite, nothing is mixed or changed.
-
-        Args:
-            mixed: the result before the update.
-            A: mixing weights (n, m), through which the gradients of both terms of the policy loss pass.
-            gamma: γ, written if it is chosen in this call.
-            averages: of the prior, written too.
-            finite: whether the codes of the batch are.
-            measure: whether all metrics are computed.
-        """
-        unshared = mixed.y[0] == IGNORED  # there is no class to mix: only the prior changes
-        wrong = ~(is_finite(mixed.z, mixed.policy_loss, mixed.discriminator_loss) & finite) | unshared
-        if A.requires_grad:
-            A.register_hook(lambda gradient: gradient.masked_fill(wrong, 0))
-        policy_loss, discriminator_loss = (
-            loss.masked_fill(wrong, 0) for loss in (mixed.policy_loss, mixed.discriminator_loss)
-        )
-        skipped = self._update(policy_loss + discriminator_loss, wrong)
-        fine = ~skipped
+        # The update: nothing is mixed or changed if something is not finite.
+        fine = is_finite(z_mix, losses.policy, losses.discriminator) & finite
+        unshared = None if tuples.on_host(labels) else labels[0] == IGNORED  # no class to mix: only the prior changes
+        wrong = negate(fine) if unshared is None else negate(fine) | unshared
+        policy_loss, discriminator_loss = self._attach(losses, a, position, pull_scores, wrong)
+        skipped = self._update(policy_loss, discriminator_loss, wrong)
+        fine = negate(skipped)
         if self.training and gamma is not self.gamma:
-            torch.where(fine, gamma, self.gamma, out=self.gamma)
-        kept = fine | (unshared & finite)
+            write_if(fine, self.gamma, gamma)
+        kept = fine if unshared is None else fine | (unshared & finite)
         self._write(averages, kept)
         return Mixed(
-            mixed.z.masked_fill(skipped, 0),
-            mixed.y.masked_fill(skipped, IGNORED),
+            fill_if(skipped, z_mix.to(z.dtype)),
+            fill_if(skipped, labels, IGNORED),
             policy_loss,
             discriminator_loss,
-            self._mask(mixed.metrics, fine, kept, measure),
-            mixed.weights,
+            self._mask(metrics, fine, kept, measure),
+            a_tilde,
         )
 
-    def _follow(self, z: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Return the averages of the prior after a batch of codes, none without a prior, and whether it is finite."""
-        if self.prior is None:
-            return (), is_finite(z)
-        return self.prior.follow(z) if self.training else (self.prior.averages(), is_finite(z))
+    def _attach(
+        self, losses: _Losses, a: Tensor, position: Tensor, pull_scores: Pullback, wrong: Flag
+    ) -> tuple[Tensor, Tensor]:
+        """Return the two losses with their gradients in the parameters of the policy and of the discriminator.
 
-    def _write(self, averages: tuple[Tensor, ...], condition: Tensor) -> None:
+        Args:
+            losses: their values and gradients.
+            a: weights before scale and shift (n, k).
+            position: of the members of the tuples among the codes that are mixed (n, k).
+            pull_scores: from the scores to the parameters of A_ω.
+            wrong: whether losses and gradients are to be zero.
+        """
+        if self.compatibility is None or losses.in_A is None:
+            return losses.policy, losses.discriminator
+        in_tilde = fill_if(wrong, losses.in_A).gather(1, position)
+
+        def pull(upstream: Tensor) -> list[Tensor]:
+            g = in_tilde * upstream
+            in_lam = (g * (a - 1 / a.shape[1])).sum()
+            g = g * a
+            in_scores = self.lam.detach() * torch.addcmul(g, a, g.sum(1, keepdim=True), value=-1)
+            return [in_lam, *pull_scores(in_scores)]
+
+        policy = with_gradients([self.lam, *self.compatibility.tensors()], fill_if(wrong, losses.policy), pull)
+        if self.discriminator is None:
+            return policy, losses.discriminator
+        pull_disc = losses.pull_discriminator
+        disc = fill_if(wrong, losses.discriminator)
+        return policy, with_gradients(
+            self.discriminator.tensors(), disc, lambda upstream: pull_disc(fill_if(wrong, upstream))
+        )
+
+    def _follow(self, z: Tensor) -> tuple[Averages | None, Flag]:
+        """Return the averages of the prior after a batch of codes, None without a prior, and whether it is finite."""
+        if self.prior is None:
+            return None, is_finite(z)
+        averages = self.prior.follow(z) if self.training else self.prior.averages()
+        return averages, is_finite(averages[1] if self.training else z)
+
+    def _write(self, averages: Averages | None, condition: Flag) -> None:
         """Write averages to the prior if the condition holds."""
-        if self.prior is not None and self.training:
-            for old, new in zip(self.prior.averages(), averages):
-                torch.where(condition, new, old, out=old)
+        if self.prior is not None and averages is not None and self.training:
+            self.prior.write(averages, condition)
 
     def observe(self, z: Tensor) -> None:
         """Update the prior's averages with codes, in steps that do not mix yet; a call in training mode does so too."""
@@ -289,23 +330,30 @@ class FGMix(nn.Module):
         names += ["adv", "disc"] if self.discriminator is not None else []
         return {**dict.fromkeys(names, torch.zeros_like(self.lam)), "lam": self.lam.detach().clone()}
 
-    def _mask(self, metrics: dict[str, Tensor], fine: Tensor, finite: Tensor, measure: bool) -> dict[str, Tensor]:
+    def _mask(self, metrics: dict[str, Tensor] | None, fine: Flag, finite: Flag, measure: bool) -> dict[str, Tensor]:
         """Return the metrics of a batch if it is fine, else those of a step that mixes nothing; with `skipped` set."""
         if not measure:
-            return {name: value * fine for name, value in (metrics or self.idle_metrics(measure=False)).items()}
-        idle = {**self.idle_metrics(), "skipped": (~finite).to(self.lam.dtype)}
-        found = torch.stack([metrics.get(name, value) for name, value in idle.items()])
+            return {
+                "mixed": fill_if(negate(fine), torch.full_like(self.lam.detach(), self.n if metrics is not None else 0))
+            }
+        idle = {**self.idle_metrics(), "skipped": fill_if(finite, torch.ones_like(self.lam))}
+        if isinstance(fine, bool):
+            return {**idle, **(metrics or {})} if fine else idle
+        found = torch.stack([(metrics or {}).get(name, value) for name, value in idle.items()])
         return dict(zip(idle, torch.where(fine, found, torch.stack(list(idle.values()))).unbind()))
 
     def _input_sizes(self, classifier: nn.Module | int) -> list[int]:
         """Return block sizes of the inputs of A_ω."""
         if self.inputs == "codes":
             return [self.code_size]
-        sizes = [classifier * self.code_size, classifier] if isinstance(classifier, int) else block_sizes(classifier)
         if self.hashes is None:
-            return sizes
-        n_classes, sketch = self.hashes.shape
-        return [size // n_classes * sketch for size in sizes]
+            if isinstance(classifier, int):
+                return [classifier * self.code_size, classifier]
+            return block_sizes(classifier)
+        head = nn.Linear(self.code_size, classifier) if isinstance(classifier, int) else classifier
+        layers = chain_of(head) or ()
+        linears, q = [layer for layer in layers if isinstance(layer, nn.Linear)], self.hashes.shape[1]
+        return [size for layer in linears for size in [q * layer.in_features, q][: 1 + (layer.bias is not None)]]
 
     def _weights(
         self,
@@ -315,20 +363,21 @@ class FGMix(nn.Module):
         classifier: nn.Module,
         generator: torch.Generator | None,
         measure: bool,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return weights a (n, k) of the tuples, and the mean norm of the inputs of A_ω as a metric."""
+    ) -> tuple[Tensor, Pullback, dict[str, Tensor]]:
+        """Return weights a (n, k) of the tuples, the pullback of their scores to A_ω, and the mean norm of its inputs
+        as a metric."""
         n, k = position.shape
         if self.weights == "uniform":
-            return z.new_full((n, k), 1 / k), {}
+            return z.new_full((n, k), 1 / k), _to_nothing, {}
         if self.weights == "dirichlet":
-            return dirichlet_weights(n, k, generator, device=z.device, dtype=z.dtype), {}
+            return dirichlet_weights(n, k, generator, device=z.device, dtype=z.dtype), _to_nothing, {}
         vectors: Vectors | LinearGradients = Vectors((z,))
         if self.inputs == "gradients":
             vectors = classifier_gradients(classifier, z, y)
         if self.hashes is not None and isinstance(vectors, LinearGradients):
             vectors = vectors.hash(self.hashes)
         if self.compatibility is None:
-            return torch.softmax(cosine_scores(vectors, position), 1), {}
+            return torch.softmax(cosine_scores(vectors, position), 1), _to_nothing, {}
         if self.compatibility.sizes != (sizes := self._input_sizes(classifier)):
             raise UserError(
                 f"Expected the classifier that FGMix was built for, with parameters of sizes "
@@ -337,61 +386,70 @@ class FGMix(nn.Module):
         metrics = {"input_norm": vectors.norms().mean()} if measure else {}
         if self.scale == "rms":
             vectors = vectors.normalise()
-        return torch.softmax(self.compatibility.scores(vectors, position), 1), metrics
+        scores, pull = self.compatibility.evaluate(vectors, position)
+        return torch.softmax(scores, 1), pull, metrics
 
     def _losses(
         self,
         A: Tensor,
         z: Tensor,
+        z_mix: Tensor,
+        z_prior: Tensor | None,
         y: Tensor,
         gamma: Tensor,
-        averages: tuple[Tensor, ...],
         classifier: nn.Module,
         generator: torch.Generator | None,
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Compute the policy loss, discriminator loss, and their terms as metrics.
+    ) -> _Losses:
+        """Compute both losses as constants, and their gradients.
 
         Args:
-            A: mixing weights (n, m).
-            z: codes that are mixed (m, d), constants.
+            A: mixing weights (n, m); as all other arguments, constants.
+            z: codes that are mixed (m, d).
+            z_mix: mixed codes A z (n, d).
+            z_prior: codes ẑ of the prior (n, d), None without a discriminator.
             y: classes of the mixed codes (n,).
             gamma: γ.
-            averages: of the prior.
             classifier: h_φ.
             generator: on the device of z.
         """
         if self.compatibility is None:
-            return _zero_loss(z), _zero_loss(z), {}
-        flat = flat_loss(classifier, A, z, y, gamma=gamma, directions=self.directions, generator=generator)
-        if self.discriminator is None:
-            return flat, _zero_loss(z), {"flat": flat.detach()}
-        mean, var, _ = averages
-        adv, disc = self.discriminator.losses(sample_gaussian(mean, var, len(y), generator), A @ z)
-        policy, disc = (1 - self.alpha) * flat + self.alpha * adv, self.alpha * disc
-        return policy, disc, {"flat": flat.detach(), "adv": adv.detach(), "disc": disc.detach()}
+            return _Losses(_zero_loss(z), None, _zero_loss(z), _to_nothing, {})
+        flat, in_A = differentiate_flat_loss(
+            classifier, A, z, y, gamma=gamma, directions=self.directions, generator=generator
+        )
+        if self.discriminator is None or z_prior is None:
+            return _Losses(flat, in_A, _zero_loss(z), _to_nothing, {"flat": flat})
+        alpha = self.alpha
+        adv, in_codes, disc, pull = self.discriminator.losses(z_prior, z_mix, alpha)
+        policy, in_A = (
+            torch.lerp(flat, adv, alpha),
+            torch.addmm(in_A, in_codes, z.T, beta=1 - alpha, alpha=-alpha / len(A)),
+        )
+        return _Losses(policy, in_A, disc, pull, {"flat": flat, "adv": adv, "disc": disc})
 
     def _distance(self, z: Tensor, y: Tensor, classifier: nn.Module, measure: bool) -> tuple[Tensor, dict[str, Tensor]]:
         """Return γ, chosen now if not yet, and the median noise of the logits at γ over the median margin of the batch
         as a metric. Weights that are not learned need neither."""
         on_host = self.gamma.device.type == "cpu"  # elsewhere, reading γ would synchronise
-        if self.compatibility is None or not (measure or (on_host and self.gamma == 0)):
+        if self.compatibility is None or not (measure or (on_host and not self.gamma)):
             return self.gamma, {}
         noise, margin = measure_noise(classifier, z, margins(classifier, z, y))
         relative = relative_gamma(noise, margin, sum(block_sizes(classifier)))
         gamma = torch.where(self.gamma > 0, self.gamma, relative)
         return gamma, {"noise_to_margin": torch.where(margin > 0, gamma * noise / margin, 0.0)}
 
-    def _update(self, loss: Tensor, wrong: Tensor) -> Tensor:
+    def _update(self, policy_loss: Tensor, discriminator_loss: Tensor, wrong: Flag) -> Flag:
         """Update the parameters if this module has an optimiser; return whether a gradient, too, is wrong."""
         optimizer = self.optimizer
         if optimizer is None or not self.training or not torch.is_grad_enabled():
             return wrong
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        wrong = wrong | ~is_finite(*(p.grad for p in self.parameters() if p.grad is not None))
-        # The attribute by which a gradient scaler makes a fused step change nothing.
-        optimizer.found_inf = wrong.float()  # type: ignore[attr-defined]
-        optimizer.step()
+        (policy_loss + discriminator_loss).backward()
+        wrong = wrong | negate(is_finite(*(p.grad for p in self.parameters() if p.grad is not None)))
+        if isinstance(wrong, Tensor):  # the attribute by which a gradient scaler makes a fused step change nothing
+            optimizer.found_inf = wrong.float()  # type: ignore[attr-defined]
+        if wrong is not True:
+            optimizer.step()
         return wrong
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -400,6 +458,11 @@ class FGMix(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         if self.optimizer is not None and state["optimizer"] is not None:
             self.optimizer.load_state_dict(state["optimizer"])
+
+
+def _to_nothing(gradient: Tensor) -> list[Tensor]:  # noqa: ARG001
+    """Pull a gradient back to what has no parameters."""
+    return []
 
 
 def _zero_loss(z: Tensor) -> Tensor:

@@ -15,7 +15,11 @@ entries of E are independent N(0, 1), and the component of U outside the range o
     ‖u‖² = ‖E‖² + ‖v‖² + χ²   with C (d − r) degrees of freedom.
 
 Sampling E, v and χ² gives the same distribution as sampling u, jointly for the loss and its gradient with respect to A,
-because Z is constant. Repeated or linearly dependent codes only make R singular, and R is never inverted.
+because Z is constant. Repeated or linearly dependent codes only make R singular, and R is never inverted: any R with
+RᵀR = Z Zᵀ will do, such as a Cholesky factor of Z Zᵀ, or Zᵀ itself where m ≥ d.
+
+In a chain of linear layers and functions of single numbers, this holds for the first layer; the u of all later layers,
+whose inputs depend on it, are sampled as they are.
 
 What L_flat measures depends on how far a step of length γ moves the logits compared with the classifier's margins:
 `logit_noise` and `margins` compute both, and `relative_gamma` sets γ from them if no value is given.
@@ -25,6 +29,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -32,8 +38,16 @@ from torch.distributions import Gamma
 from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy, linear
 
-from fgmix.functional.gradients import with_gradient
-from fgmix.mixing._heads import block_sizes, frozen_parameters, linear_head, logits_of, set_evaluation_mode, unwrap
+from fgmix.functional.gradients import with_gradients
+from fgmix.mixing._heads import (
+    block_sizes,
+    chain_of,
+    frozen_parameters,
+    linear_head,
+    logits_of,
+    set_evaluation_mode,
+    unwrap,
+)
 
 _CHUNK = 2**24  # elements of φ' in memory at once on the general path (64 MB in float32)
 _PROBES = 8  # directions to estimate the logit noise of a head that is not linear, to about 5 %
@@ -53,8 +67,8 @@ def flat_loss(
     """Compute L_flat of the mixed codes A z; differentiable in A alone.
 
     Args:
-        classifier: h_φ; the low-rank sampler is used for one `nn.Linear`. For any other head u itself is sampled, and
-            the head is evaluated in evaluation mode.
+        classifier: h_φ, in evaluation mode; the low-rank sampler is used for `nn.Linear` and chains of it. For any
+            other head u itself is sampled.
         A: mixing weights (n, m), as from `mixing_matrix`.
         z: codes (m, d), constants.
         y: classes of the mixed codes (n,).
@@ -68,61 +82,179 @@ def flat_loss(
     >>> A.grad.shape
     torch.Size([1, 2])
     """
-    z, head = z.detach(), linear_head(classifier)
-    if head is None:
+    value, gradient = differentiate_flat_loss(
+        classifier, A.detach(), z, y, gamma=gamma, directions=directions, generator=generator
+    )
+    return with_gradients([A], value, lambda upstream: [upstream * gradient])
+
+
+def differentiate_flat_loss(
+    classifier: nn.Module,
+    A: Tensor,
+    z: Tensor,
+    y: Tensor,
+    *,
+    gamma: float | Tensor,
+    directions: int,
+    generator: torch.Generator | None,
+) -> tuple[Tensor, Tensor]:
+    """Compute `flat_loss` and its gradient in A (n, m)."""
+    z, chain = z.detach(), chain_of(classifier)
+    if chain is None:
         value, in_codes = _functional_flat_loss(unwrap(classifier), A @ z, y, gamma, directions, generator)
-        return with_gradient(A, value, in_codes @ z.T)
+        return value, in_codes @ z.T
+    first, later = cast(nn.Linear, chain[0]), chain[1:]
     with torch.no_grad():
-        R = torch.linalg.qr(z.T, mode="r").R  # (r, m)
-        basis = torch.cat([R.T, linear(z, head.weight.to(z.dtype))], 1)  # (m, r + C)
-        coordinates, logits = (A @ basis).split([len(R), head.out_features], 1)  # of the mixed codes
-        if head.bias is not None:
-            logits = logits + head.bias.to(z.dtype)
-        steps = draw_steps(head, coordinates, gamma, directions, generator)
-        gaps, gradients = differentiate_gaps(logits, coordinates, steps, y)
-        value, gradient = gaps.square().mean(), torch.cat(gradients, 1) @ basis.T
-    return with_gradient(A, value, gradient)
+        basis = torch.cat([_factor(z), linear(z, first.weight.to(z.dtype))], 1)  # (m, r + C)
+        coordinates, outputs = (A @ basis).split([basis.shape[1] - first.out_features, first.out_features], 1)
+        if first.bias is not None:
+            outputs = outputs + first.bias.to(z.dtype)
+        differentiate = _differentiate_chain if later else _differentiate_linear
+        value, gradients = differentiate(chain, outputs, coordinates, y, gamma, directions, generator)
+        in_A: Tensor = torch.cat(gradients, 1) @ basis.T
+        return value, in_A
+
+
+def _factor(z: Tensor) -> Tensor:
+    """Return Rᵀ (m, r) with RᵀR = Z Zᵀ for codes Z (m, d), r = min(m, d)."""
+    if z.shape[0] >= z.shape[1]:
+        return z
+    if z.device.type == "cpu":  # elsewhere, reading whether it failed would synchronise
+        factor, failed = torch.linalg.cholesky_ex(z @ z.T)
+        if not failed:
+            return factor  # type: ignore[no-any-return]
+    return torch.linalg.qr(z.T, mode="r").R.T  # type: ignore[no-any-return]
+
+
+def _differentiate_linear(
+    chain: tuple[nn.Module, ...],
+    logits: Tensor,
+    coordinates: Tensor,
+    y: Tensor,
+    gamma: float | Tensor,
+    directions: int,
+    generator: torch.Generator | None,
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Compute L_flat of one linear layer, and its gradients in the coordinates and in the logits of the mixed codes."""
+    E, scale = draw_steps(cast(nn.Linear, chain[0]), coordinates, gamma, directions, generator)
+    gaps, gradients = differentiate_gaps(logits, coordinates, E, scale, y)
+    return gaps.square().mean(), gradients
+
+
+def _differentiate_chain(
+    chain: tuple[nn.Module, ...],
+    outputs: Tensor,
+    coordinates: Tensor,
+    y: Tensor,
+    gamma: float | Tensor,
+    directions: int,
+    generator: torch.Generator | None,
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Compute L_flat of a chain of layers, and its gradients in the coordinates of the mixed codes and in the outputs
+    that the first layer has for them, in chunks as `_functional_flat_loss`."""
+    coordinates, outputs = (each.detach().requires_grad_() for each in (coordinates, outputs))
+    value, gradients = outputs.new_zeros(()), [torch.zeros_like(coordinates), torch.zeros_like(outputs)]
+    numbers = sum(p.numel() for layer in chain[1:] for p in layer.parameters())
+    for chunk in torch.arange(directions).split(max(1, _CHUNK // numbers)):
+        steps, moved = draw_chain_steps(chain, coordinates, gamma, len(chunk), generator)
+        with torch.enable_grad():
+            losses = compute_chain_losses(chain, outputs, coordinates, steps, moved, y)
+            part = (losses[0] - losses[1:]).square().sum() / directions
+        value = value + part.detach()
+        gradients = [a + b for a, b in zip(gradients, torch.autograd.grad(part, [coordinates, outputs]))]
+    return value, (gradients[0], gradients[1])
+
+
+def draw_chain_steps(
+    chain: tuple[nn.Module, ...],
+    coordinates: Tensor,
+    gamma: float | Tensor,
+    directions: int,
+    generator: torch.Generator | None,
+) -> tuple[Tensor, Tensor]:
+    """Draw γ u/‖u‖ for S directions in a chain of layers.
+
+    Returns:
+        The steps of the first layer, E and v as in `draw_steps`, (1 + S, r, h) or (1 + S, r + 1, h) with a bias, and
+        φ + γ u/‖u‖ of the other layers, (1 + S, P'). The first of the 1 + S steps is zero.
+    """
+    first = cast(nn.Linear, chain[0])
+    (h, d), r = first.weight.shape, coordinates.shape[1]
+    phi = torch.cat([p.detach().to(coordinates.dtype).flatten() for layer in chain[1:] for p in layer.parameters()])
+    rows = r + (first.bias is not None)
+    u = coordinates.new_empty(1 + directions, rows * h + len(phi)).normal_(generator=generator)
+    squared = torch.linalg.vector_norm(u, dim=1).square_()
+    if d > r:
+        squared = squared + _sample_chi2(squared, h * (d - r), generator)
+    scale = gamma * squared.rsqrt()
+    scale[0] = 0.0
+    steps, rest = u.mul_(scale.unsqueeze(1)).split([rows * h, len(phi)], 1)
+    return steps.view(-1, rows, h), rest.add_(phi)
+
+
+def compute_chain_losses(
+    chain: tuple[nn.Module, ...], outputs: Tensor, coordinates: Tensor, steps: Tensor, moved: Tensor, y: Tensor
+) -> Tensor:
+    """Compute L(φ + step) for the steps from `draw_chain_steps`, (1 + S,), given coordinates (n, r) of the mixed codes
+    and the outputs (n, h) of the first layer for them."""
+    S, r = len(steps), coordinates.shape[1]
+    x = torch.matmul(coordinates, steps[:, :r]) + outputs  # (1 + S, n, h)
+    x = x + steps[:, r:] if steps.shape[1] > r else x
+    parameters = [p for layer in chain[1:] for p in layer.parameters()]
+    rest = (part.view(S, *p.shape) for part, p in zip(moved.split([p.numel() for p in parameters], 1), parameters))
+    for layer in chain[1:]:
+        if isinstance(layer, nn.Linear):
+            weight = next(rest).transpose(1, 2)
+            x = torch.bmm(x, weight) if layer.bias is None else torch.baddbmm(next(rest).unsqueeze(1), x, weight)
+        else:
+            x = layer(x)
+    return cross_entropy(x.transpose(1, 2), y.expand(S, -1), reduction="none").mean(1)
 
 
 def draw_steps(
     head: nn.Linear, coordinates: Tensor, gamma: float | Tensor, directions: int, generator: torch.Generator | None
-) -> Tensor:
-    """Draw γ u/‖u‖ for S directions, restricted to what affects codes with these coordinates (n, r): E and, as a last
-    row for a head with a bias, v.
+) -> tuple[Tensor, Tensor]:
+    """Draw u for S directions, restricted to what affects codes with these coordinates (n, r): E and, as a last row for
+    a head with a bias, v.
 
     Returns:
-        (r, 1 + S, C), or (r + 1, 1 + S, C) with a bias. The first of the 1 + S steps is zero.
+        u, (r, 1 + S, C) or (r + 1, 1 + S, C) with a bias, and γ/‖u‖ (1 + S,). The first of the 1 + S is zero: no step.
     """
     C, r = head.out_features, coordinates.shape[1]
     rows = r + (head.bias is not None)
     E = torch.randn(rows, 1 + directions, C, generator=generator, device=coordinates.device, dtype=coordinates.dtype)
     squared = E.square().sum(0).sum(1)
-    unseen = C * (head.in_features - r)
-    if unseen > 0:
-        squared = squared + 2 * _sample_gamma(torch.full_like(squared, unseen / 2), generator)  # χ² is 2·Gamma(f/2)
+    if head.in_features > r:
+        squared = squared + _sample_chi2(squared, C * (head.in_features - r), generator)
     scale = gamma * squared.rsqrt()
     scale[0] = 0.0
-    return E.mul_(scale.unsqueeze(1))
+    return E, scale
 
 
-def _sample_gamma(shapes: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Sample Gamma(shape, 1) with numbers of the generator, which `torch.distributions` does not accept: the default
-    generator of the device continues from its state meanwhile."""
-    gamma = Gamma(shapes, torch.ones_like(shapes), validate_args=False)  # validation would synchronise
+def _sample_chi2(like: Tensor, freedom: int, generator: torch.Generator | None) -> Tensor:
+    """Sample χ² = Gamma(f/2, ½) of `like`'s shape with numbers of the generator, which `torch.distributions` does not
+    accept: the default generator of the device continues from its state meanwhile."""
+    chi2 = _chi2(freedom, like.dtype, like.device)
     if generator is None:
-        return gamma.sample()
-    is_cuda = shapes.device.type == "cuda"
-    default = torch.cuda.default_generators[shapes.device.index] if is_cuda else torch.default_generator
+        return chi2.sample(like.shape)
+    is_cuda = like.device.type == "cuda"
+    default = torch.cuda.default_generators[like.device.index] if is_cuda else torch.default_generator
     before = default.get_state()
     default.set_state(generator.get_state())
-    sample = gamma.sample()
+    sample = chi2.sample(like.shape)
     generator.set_state(default.get_state())
     default.set_state(before)
     return sample
 
 
+@lru_cache(64)
+def _chi2(freedom: int, dtype: torch.dtype, device: torch.device) -> Gamma:
+    shape, rate = (torch.tensor(value, dtype=dtype, device=device) for value in (freedom / 2, 0.5))
+    return Gamma(shape, rate, validate_args=False)  # validation would synchronise
+
+
 def differentiate_gaps(
-    logits: Tensor, coordinates: Tensor, steps: Tensor, y: Tensor
+    logits: Tensor, coordinates: Tensor, u: Tensor, scale: Tensor, y: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Compute Δ_s = L(φ) − L(φ + step) for each step but the first, which is zero, (S,), and the gradient of mean Δ².
 
@@ -133,24 +265,26 @@ def differentiate_gaps(
     Args:
         logits: of the mixed codes (n, C).
         coordinates: of the mixed codes (n, r).
-        steps: from `draw_steps`.
+        u: directions from `draw_steps`.
+        scale: their γ/‖u‖.
         y: classes of the mixed codes (n,).
 
     Returns:
         The gaps, and the gradients in the coordinates and in the logits.
     """
-    (n, r), (S, C) = coordinates.shape, steps.shape[1:]
-    E, v = steps[:r].flatten(1), steps[r:].flatten(1)  # v has one row, or none
+    (n, r), (S, C) = coordinates.shape, u.shape[1:]
+    E, v = u[:r].flatten(1), u[r:].flatten(1)  # v has one row, or none
     # Mixed codes last, (1 + S, C, n): a softmax over few classes is slow if they are the last dimension.
     change = torch.addmm(v.T, E.T, coordinates.T) if len(v) else E.T @ coordinates.T
-    log_p = (change.view(S, C, n) + logits.T).log_softmax(1)
+    log_p = torch.addcmul(logits.T, change.view(S, C, n), scale.view(S, 1, 1)).log_softmax(1)
     true = y.expand(S, 1, n)
     likelihoods = log_p.gather(1, true).mean((1, 2))  # −L_s
-    gaps = likelihoods[1:] - likelihoods[0]
-    share = torch.cat([gaps.sum(0, keepdim=True), -gaps]) * (2 / (len(gaps) * n))  # 2 c_s / (S n)
+    gaps = likelihoods - likelihoods[0]
+    share = gaps * (-2 / ((S - 1) * n))  # 2 c_s / (S n)
+    share[:1] -= share.sum()
     residuals = log_p.exp_().scatter_add_(1, true, log_p.new_full((), -1.0).expand(S, 1, n))
-    gradient = residuals.mul_(share.view(S, 1, 1))
-    return gaps, ((E @ gradient.flatten(0, 1)).T, gradient.sum(0).T)
+    in_logits = (share @ residuals.flatten(1)).view(C, n).T
+    return gaps[1:], ((E @ residuals.mul_((share * scale).view(S, 1, 1)).flatten(0, 1)).T, in_logits)
 
 
 def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:
@@ -260,19 +394,17 @@ def _functional_flat_loss(
 ) -> tuple[Tensor, Tensor]:
     """Compute L_flat and its gradient in the mixed codes with u sampled in R^P, in chunks: each is differentiated
     before the next one, so that the parameters of all S perturbed heads are never in memory at once."""
-    z = z_mix.detach().requires_grad_(z_mix.requires_grad)
+    z = z_mix.detach().requires_grad_()
     value, gradient = torch.zeros((), device=z.device, dtype=z.dtype), torch.zeros_like(z)
     phi, predict = flatten_head(head, z.dtype)
-    with set_evaluation_mode(head):
+    with set_evaluation_mode(head), torch.enable_grad():
         for chunk in torch.arange(directions).split(max(1, _CHUNK // len(phi))):
             u = torch.randn(len(chunk), len(phi), generator=generator, device=z.device, dtype=z.dtype)
             # In place: S·P numbers in new memory would take longer than the networks.
             moved = u.mul_(gamma / u.norm(dim=1, keepdim=True)).add_(phi)
             losses = vmap(lambda each: cross_entropy(predict(each, z), y))(moved)
             part = (cross_entropy(predict(phi, z), y) - losses).square().sum() / directions
-            value = value + part.detach()
-            if z.requires_grad:
-                gradient = gradient + torch.autograd.grad(part, z)[0]
+            value, gradient = value + part.detach(), gradient + torch.autograd.grad(part, z)[0]
     return value, gradient
 
 

@@ -6,12 +6,17 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, relu
 
-from fgmix.functional.gradients import with_gradient
+from fgmix.functional.gradients import Pullback
+from fgmix.mixing import tuples
+
+Flag = bool | Tensor  # a tensor on a GPU, where reading it would synchronise
+Averages = tuple[Tensor, Tensor, Tensor]  # μ, σ² and the number of batches
 
 
 class Prior(nn.Module):
@@ -40,42 +45,68 @@ class Prior(nn.Module):
     @torch.no_grad()
     def observe(self, z: Tensor) -> None:
         """Update the averages with a batch of codes (N, d); a batch that is not finite leaves them unchanged."""
-        moved, _ = self.follow(z)
-        for average, new in zip(self.averages(), moved):
-            average.copy_(new)
+        moved = self.follow(z)
+        self.write(moved, is_finite(moved[1]))
 
-    def averages(self) -> tuple[Tensor, Tensor, Tensor]:
+    def averages(self) -> Averages:
         """Return μ, σ² and the number of batches."""
         return self.mean, self.var, self.batches
 
     @torch.no_grad()
-    def follow(self, z: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Compute the averages after a batch of codes (N, d), and whether the codes and their squares are finite; if
-        they are not, the averages are the present ones."""
+    def follow(self, z: Tensor) -> Averages:
+        """Compute the averages after a batch of codes (N, d). If a code or its square is not finite, σ² is not."""
         z = z.to(self.mean.dtype)
-        mean = z.mean(0)
-        var = (z - mean).square().mean(0)  # ten times faster than torch.var_mean over the first dimension
+        if tuples.on_host(z):  # there ten times faster than torch.var_mean over the first dimension
+            mean = z.mean(0)
+            var = (z - mean).square().mean(0)
+        else:
+            var, mean = torch.var_mean(z, 0, correction=0)
         batches = self.batches + 1
         weight = batches.reciprocal().clamp_min(self.rate)
-        finite = is_finite(var)  # implies a finite mean; used without `if`, which would synchronise with the device
-        moved = (self.mean.lerp(mean, weight), self.var.lerp(var, weight), batches)
-        return tuple(torch.where(finite, new, old) for new, old in zip(moved, self.averages())), finite
+        return self.mean.lerp(mean, weight), self.var.lerp(var, weight), batches
+
+    def write(self, averages: Averages, condition: Flag) -> None:
+        """Write averages if the condition holds."""
+        for old, new in zip(self.averages(), averages):
+            write_if(condition, old, new)
 
 
-def sample_gaussian(mean: Tensor, var: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
+def sample_gaussian(averages: Averages, n: int, generator: torch.Generator | None = None) -> Tensor:
     """Sample n codes ẑ ~ N(μ, diag σ²), (n, d)."""
+    mean, var, _ = averages
     noise = torch.randn(n, len(mean), generator=generator, device=mean.device, dtype=mean.dtype)
     return torch.addcmul(mean, noise, var.sqrt())
 
 
-def is_finite(*tensors: Tensor) -> Tensor:
+def is_finite(*tensors: Tensor) -> Flag:
     """Tell whether the sums of all tensors are finite: a fiftieth of the time of a check of every element.
 
     >>> is_finite(torch.ones(2), torch.tensor([1.0, math.inf]))
-    tensor(False)
+    False
     """
-    sums = [tensor.detach().sum(dtype=torch.float32) for tensor in tensors]
-    return (torch.stack(sums).sum() if len(sums) > 1 else sums[0]).abs() < math.inf
+    sums = [t.detach().sum(dtype=torch.float32) if t.ndim else t.detach() for t in tensors]
+    total = reduce(torch.add, sums)
+    return math.isfinite(total.item()) if tuples.on_host(total) else total.abs() < math.inf
+
+
+def negate(flag: Flag) -> Flag:
+    """Compute the opposite of a flag."""
+    return not flag if isinstance(flag, bool) else ~flag
+
+
+def write_if(flag: Flag, old: Tensor, new: Tensor) -> None:
+    """Write `new` into the memory of `old` if the flag holds."""
+    if isinstance(flag, bool):
+        old.copy_(new if flag else old)
+    else:
+        torch.where(flag, new, old, out=old)
+
+
+def fill_if(flag: Flag, tensor: Tensor, value: int = 0) -> Tensor:
+    """Fill a tensor with a value if the flag holds."""
+    if isinstance(flag, bool):
+        return torch.full_like(tensor, value) if flag else tensor
+    return tensor.masked_fill(flag, value)
 
 
 class Discriminator(nn.Module):
@@ -94,18 +125,31 @@ class Discriminator(nn.Module):
         odds: Tensor = self.second(relu(self.first(z)))
         return odds.squeeze(-1)
 
-    def losses(self, z_prior: Tensor, z_mix: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute both losses from one pass, as many ẑ as z_mix:
+    def tensors(self) -> list[Tensor]:
+        """Return `parameters()` without a walk over modules, in the order of the pullback of `losses`."""
+        return [self.first.weight, self.first.bias, self.second.weight, self.second.bias]
 
-        - mean log(1 − d(z_mix)), minimised by the policy, with the parameters of d as constants: its gradient in z_mix
-          is −d(z_mix)/n · ∂(log-odds)/∂z_mix;
-        - −mean [log d(ẑ) + log(1 − d(z_mix))], minimised by d, with all codes as constants.
+    @torch.no_grad()
+    def losses(self, z_prior: Tensor, z_mix: Tensor, alpha: float = 1.0) -> tuple[Tensor, Tensor, Tensor, Pullback]:
+        """Compute both losses from one pass, with all codes as constants, as many ẑ as z_mix.
+
+        Returns:
+            mean log(1 − d(z_mix)), minimised by the policy; its gradient in z_mix times −n, d(z_mix) ∂log-odds/∂z_mix;
+            −α·mean [log d(ẑ) + log(1 − d(z_mix))], minimised by d; and the pullback of that to `tensors()`.
         """
-        n = len(z_mix)
-        hidden = relu(self.first(torch.cat([z_prior, z_mix]).detach()))
-        real, fake = self.second(hidden).squeeze(-1).chunk(2)
-        log_rest = logsigmoid(-fake)
-        with torch.no_grad():
-            slope = (hidden[n:] > 0) * self.second.weight @ self.first.weight
-            gradient = slope * (torch.sigmoid(fake) / -n).unsqueeze(1)
-        return with_gradient(z_mix, log_rest.mean(), gradient), -(logsigmoid(real) + log_rest).mean()
+        n, first, second = len(z_mix), self.first, self.second
+        z = torch.cat([z_prior, z_mix])
+        hidden = torch.addmm(first.bias, z, first.weight.T).relu_()
+        odds = torch.addmm(second.bias, hidden, second.weight.T)
+        odds[n:].neg_()
+        logs = logsigmoid(odds)
+        share = torch.expm1(logs)  # d − 1 of ẑ and −d of z_mix
+        share[n:].neg_()  # now the gradient of −Σ logs in the log-odds
+        slope = (share * second.weight).mul_(hidden > 0)  # … and in the outputs of the first layer
+
+        def pull(gradient: Tensor) -> list[Tensor]:
+            scale = gradient * (alpha / n)
+            in_first, in_odds = slope * scale, share * scale
+            return [in_first.T @ z, in_first.sum(0), in_odds.T @ hidden, in_odds.sum(0)]
+
+        return logs[n:].mean(), slope[n:] @ first.weight, logs.sum() * (-alpha / n), pull

@@ -3,13 +3,15 @@
 A is the cosine, or the learned compatibility A_ω: [v_i ; v_j] → 64 → tanh → 64 → tanh → 1.
 
 The gradient of one sample, g_i = ∂l(y_i, h_φ(z_i))/∂φ, has P elements (700,000 for DomainNet). For a linear head under
-cross-entropy it is an outer product, g_i = δ_i ⊗ [z_i, 1] with δ = softmax − onehot, which need not be materialised:
+cross-entropy it is an outer product, g_i = δ_i ⊗ [z_i, 1] with δ = softmax − onehot, never materialised as a whole:
 
 - W g_i is a bilinear form in (δ_i, z_i);
 - ⟨g_i, g_j⟩ = ⟨δ_i, δ_j⟩ (⟨z_i, z_j⟩ + 1);
 - the first layer of A_ω on [g_i ; g_j] is W_a g_i + W_b g_j: each sample is projected once, not once per pair.
 
-For other heads `torch.func` computes the gradients, one block for each parameter tensor of φ.
+A chain of linear layers and functions of single numbers, such as ReLU, has such a gradient in each layer, with the
+layer's input in the place of z. For other heads `torch.func` computes the gradients, one block for each parameter
+tensor of φ.
 """
 
 from __future__ import annotations
@@ -18,21 +20,31 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any
+from functools import cache, reduce
+from itertools import permutations
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy, linear
 
-from fgmix.mixing._heads import frozen_parameters, linear_head, linear_logits, set_evaluation_mode, unwrap
+from fgmix.functional.gradients import Pullback, with_gradients
+from fgmix.mixing._heads import (
+    chain_of,
+    frozen_parameters,
+    linear_head,
+    linear_logits,
+    pass_through,
+    set_evaluation_mode,
+    unwrap,
+)
 
 # Inputs of A_ω are clamped to this: tanh is saturated long before, and sums of P of them are still finite in float32.
 _LARGEST = 1e30
-# Up to this many elements gradients are cheaper to materialise: one matrix product takes two thirds of the time of the
-# bilinear form at d = 96, C = 10, and the same time at d = 2048, C = 7.
-_SMALL = 2**19
+# Gradients are materialised for so many numbers at a time (1 MB), which stay in the processor's cache: at d = 256 and
+# C = 345 that takes two thirds of the time of W z for all classes, from which a product with δ would follow.
+_CHUNK = 2**18
 
 
 @dataclass(frozen=True)
@@ -54,9 +66,11 @@ class Vectors:
         scale = math.sqrt(sum(block.shape[1] for block in self.blocks)) / self.norms()
         return Vectors(tuple(block * scale for block in self.blocks))
 
-    def project(self, weights: Sequence[Tensor]) -> Tensor:
-        """Compute W v for all vectors, (m, h), with W given in the same blocks (h, P_1), (h, P_2), …"""
-        return reduce(torch.add, (linear(_cut(block), w) for block, w in zip(self.blocks, weights)))
+    def project(self, weights: Sequence[Tensor]) -> tuple[Tensor, Pullback]:
+        """Compute W v for all vectors, (m, h), with W given in the same blocks …, and its pullback."""
+        blocks = [_cut(block) for block in self.blocks]
+        projected = reduce(torch.add, (linear(block, w) for block, w in zip(blocks, weights)))
+        return projected, lambda gradient: [gradient.T @ block for block in blocks]
 
     def cosines(self, position: Tensor) -> Tensor:
         """Return cosines between all members of each tuple, (n, k, k); `position` (n, k) indexes the vectors."""
@@ -64,59 +78,101 @@ class Vectors:
         return _gram((v / _norm(v))[position])
 
 
-@dataclass(frozen=True)
-class LinearGradients:
-    """m gradients δ_i ⊗ [z_i, 1] of a linear head, stored as their factors. Same operations as `Vectors`.
-
-    Coordinates follow `parameters()`: the weight row by row, then the bias.
-    """
+class Layer(NamedTuple):
+    """m gradients δ_i ⊗ [z_i, 1] of a linear layer with inputs z_i and gradients δ_i in its outputs."""
 
     delta: Tensor  # (m, C)
     z: Tensor  # (m, d)
     bias: bool
 
-    def dense(self) -> Tensor:
-        return self._materialise().dense()
-
-    def norms(self) -> Tensor:
-        return _norm(self.delta) * _norm(self._code())
-
-    def normalise(self) -> LinearGradients:
-        rms = self.norms() / math.sqrt(self.delta.shape[1] * (self.z.shape[1] + self.bias))
-        return LinearGradients(self.delta / rms, self.z, self.bias)
-
-    def hash(self, hashes: Tensor) -> LinearGradients:
-        """Return (δ_i H) ⊗ [z_i, 1] with H (C, q) from `hash_classes`."""
-        return LinearGradients(self.delta @ hashes, self.z, self.bias)
-
-    def project(self, weights: Sequence[Tensor]) -> Tensor:
-        (m, C), (h, size) = self.delta.shape, weights[0].shape
-        if m * size <= _SMALL:
-            return self._materialise().project(weights)
-        # Codes first: intermediate results are (m, h·C), while gradients would be (m, C·d), with d > h.
-        per_class = _ProjectCodes.apply(_cut(self.z), weights[0]).view(m, h, C)  # type: ignore[no-untyped-call]
-        projected = torch.bmm(per_class, self.delta.unsqueeze(2)).squeeze(2)
-        return projected + linear(self.delta, weights[1]) if self.bias else projected
-
-    def cosines(self, position: Tensor) -> Tensor:
-        code = self._code()
-        return _gram((self.delta / _norm(self.delta))[position]) * _gram((code / _norm(code))[position])
-
-    def _materialise(self) -> Vectors:
-        weight = (self.delta.unsqueeze(2) * self.z.unsqueeze(1)).flatten(1)
-        return Vectors((weight, self.delta) if self.bias else (weight,))
-
-    def _code(self) -> Tensor:
-        """Compute [z, 1], or z for a head without bias."""
+    def code(self) -> Tensor:
+        """Compute [z, 1], or z for a layer without bias."""
         return torch.cat([self.z, torch.ones_like(self.z[:, :1])], 1) if self.bias else self.z
 
+    def norms(self) -> Tensor:
+        return _norm(self.delta) * _norm(self.code())
 
-def hash_classes(n_classes: int, size: int) -> Tensor:
+    def materialise(self) -> list[Tensor]:
+        weight = (self.delta.unsqueeze(2) * self.z.unsqueeze(1)).flatten(1)
+        return [weight, self.delta] if self.bias else [weight]
+
+    def project(self, weights: Sequence[Tensor]) -> tuple[Tensor, Pullback]:
+        """Compute W g for all gradients, (m, h), and its pullback; W is in blocks, for weight and bias."""
+        (m, C), z, delta, weight = self.delta.shape, _cut(self.z), self.delta, weights[0]
+        d, step = z.shape[1], max(1, _CHUNK // z.numel())  # classes whose gradients are materialised at once
+        projected = linear(delta, weights[1]) if self.bias else delta.new_zeros(m, len(weight))
+        for c in range(0, C, step):
+            gradients = (delta[:, c : c + step].unsqueeze(2) * z.unsqueeze(1)).flatten(1)
+            projected.addmm_(gradients, weight[:, c * d : (c + step) * d].T)
+        last = weight.grad
+
+        def pull(gradient: Tensor) -> list[Tensor]:
+            of_bias = [gradient.T @ delta] if self.bias else []
+            if step >= C:
+                return [gradient.T @ gradients, *of_bias]
+            # The gradient of such a weight is large (362 MB at d = 2048, C = 345), and the system maps new memory of
+            # that size page by page, which takes longer than the product. So it is written to the memory of the
+            # previous one, if `zero_grad` has released that and no other reference to it exists.
+            nonlocal last
+            previous, last = last, None
+            free = weight.grad is None and sys.getrefcount(previous) == 2  # `previous` and the argument
+            out = previous.view(-1, d) if previous is not None and free else None
+            per_class = (gradient.T.unsqueeze(1) * delta.T).flatten(0, 1)  # (h·C, m)
+            return [torch.mm(per_class, z, out=out).view_as(weight), *of_bias]
+
+        return projected, pull
+
+
+@dataclass(frozen=True)
+class LinearGradients:
+    """m gradients of a chain of linear layers, stored as their factors. Same operations as `Vectors`.
+
+    Coordinates follow `parameters()`: in each layer the weight row by row, then the bias.
+    """
+
+    layers: tuple[Layer, ...]
+
+    def dense(self) -> Tensor:
+        return torch.cat([block for layer in self.layers for block in layer.materialise()], 1)
+
+    def norms(self) -> Tensor:
+        norms = [layer.norms() for layer in self.layers]
+        return norms[0] if len(norms) == 1 else _norm(torch.cat(norms, 1))
+
+    def normalise(self) -> LinearGradients:
+        rms = self.norms() / math.sqrt(sum(len(d[0]) * (z.shape[1] + bias) for d, z, bias in self.layers))
+        return LinearGradients(tuple(layer._replace(delta=layer.delta / rms) for layer in self.layers))
+
+    def hash(self, hashes: Tensor) -> LinearGradients:
+        """Return (δ_i H) ⊗ [z_i, 1] with H (C, q) from `hash_outputs`, whose rows are those of all layers."""
+        parts = hashes.split([layer.delta.shape[1] for layer in self.layers])
+        return LinearGradients(tuple(layer._replace(delta=layer.delta @ H) for layer, H in zip(self.layers, parts)))
+
+    def project(self, weights: Sequence[Tensor]) -> tuple[Tensor, Pullback]:
+        rest = iter(weights)
+        parts = [layer.project([next(rest) for _ in range(1 + layer.bias)]) for layer in self.layers]
+        projected = reduce(torch.add, (part for part, _ in parts))
+        return projected, lambda gradient: [block for _, pull in parts for block in pull(gradient)]
+
+    def cosines(self, position: Tensor) -> Tensor:
+        products = [_gram((d / _norm(d))[position]) * _gram((c / _norm(c))[position]) for d, c in self._factors()]
+        if len(products) == 1:
+            return products[0]
+        shares = torch.cat([layer.norms() for layer in self.layers], 1)
+        shares = (shares / _norm(shares))[position]  # (n, k, L): ‖g‖ in a layer over ‖g‖
+        pairs = shares.unsqueeze(2) * shares.unsqueeze(1)
+        return (torch.stack(products, 3) * pairs).sum(3)
+
+    def _factors(self) -> list[tuple[Tensor, Tensor]]:
+        return [(layer.delta, layer.code()) for layer in self.layers]
+
+
+def hash_outputs(n_classes: int, size: int) -> Tensor:
     """Draw H (C, q), with one entry of ±1 in each row, evenly spread over the columns: E ⟨δ_i H, δ_j H⟩ = ⟨δ_i, δ_j⟩.
 
     Weinberger et al., "Feature Hashing for Large Scale Multitask Learning", 2009, https://arxiv.org/abs/0902.2206.
 
-    >>> hash_classes(5, 2).abs().sum(0).tolist()
+    >>> hash_outputs(5, 2).abs().sum(0).tolist()
     [3.0, 2.0]
     """
     column = torch.randperm(n_classes) % size
@@ -128,8 +184,8 @@ def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors
     """Compute per-sample gradients g_i = ∂l(y_i, h_φ(z_i))/∂φ of the cross-entropy, as constants.
 
     Args:
-        classifier: h_φ; the closed form is used for one `nn.Linear`, `torch.func` for any other head, in evaluation
-            mode (dropout, batch statistics).
+        classifier: h_φ, in evaluation mode (dropout, batch statistics); factors are used for `nn.Linear` and chains of
+            it, `torch.func` for any other head.
         z: codes (m, d).
         y: classes (m,).
 
@@ -137,11 +193,21 @@ def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors
     >>> g.dense().shape
     torch.Size([4, 18])
     """
-    z = z.detach()
-    head = linear_head(classifier)
-    if head is None:
+    z, chain = z.detach(), chain_of(classifier)
+    if chain is None:
         return _functional_gradients(unwrap(classifier), z, y)
-    return LinearGradients(_residuals(linear_logits(head, z), y), z, head.bias is not None)
+    if len(chain) == 1:
+        return LinearGradients(
+            (Layer(_residuals(linear_logits(cast(nn.Linear, chain[0]), z), y), z, chain[0].bias is not None),)
+        )
+    with torch.enable_grad():
+        inputs, outputs = pass_through(chain, z)
+    delta = _residuals(outputs[-1].detach(), y)
+    deltas = [*torch.autograd.grad(outputs[-1], outputs[:-1], delta), delta]
+    linears = [layer for layer in chain if isinstance(layer, nn.Linear)]
+    return LinearGradients(
+        tuple(Layer(d, x.detach(), layer.bias is not None) for d, x, layer in zip(deltas, inputs, linears))
+    )
 
 
 def _residuals(logits: Tensor, y: Tensor) -> Tensor:
@@ -241,37 +307,54 @@ class Compatibility(nn.Module):
 
     def scores(self, vectors: Vectors | LinearGradients, position: Tensor) -> Tensor:
         """Compute s_i = Σ_{j≠i} A_ω(v_i, v_j) for each member of each tuple, (n, k)."""
-        n, k = position.shape
-        projected = vectors.project(list(self.blocks))  # (m, 2h), each vector once
-        members = projected.index_select(0, position.flatten()).view(n, k, -1)
-        first, second = members.chunk(2, -1)  # W_a v_i and W_b v_j, (n, k, h)
-        second = second + self.bias
-        others = torch.stack([second.roll(-shift, 1) for shift in range(1, k)], 2)  # (n, k, k − 1, h), j ≠ i
-        compatibility: Tensor = self.rest(first.unsqueeze(2) + others).squeeze(-1)
-        return compatibility.sum(2)
+        return with_gradients(self.tensors(), *self.evaluate(vectors, position))
+
+    def later_layers(self) -> tuple[nn.Linear, nn.Linear]:
+        """Return the second and the third layer."""
+        return cast(nn.Linear, self.rest[1]), cast(nn.Linear, self.rest[3])
+
+    def tensors(self) -> list[Tensor]:
+        """Return `parameters()` without a walk over modules, in the order of the pullback of `evaluate`."""
+        second, third = self.later_layers()
+        return [self.bias, *self.blocks, second.weight, second.bias, third.weight, third.bias]
+
+    @torch.no_grad()
+    def evaluate(self, vectors: Vectors | LinearGradients, position: Tensor) -> tuple[Tensor, Pullback]:
+        """Compute `scores` and the function that maps a gradient in them to those in `tensors()`."""
+        (n, k), h, (second, third) = position.shape, self.hidden, self.later_layers()
+        projected, project_back = vectors.project(list(self.blocks))  # (m, 2h), each vector once
+        # Seen as (2m, h), rows 2i and 2i + 1 of it are W_a v_i and W_b v_i.
+        columns, half = _pair_columns(k, position.device)
+        rows = torch.add(half, position.index_select(1, columns), alpha=2).flatten()
+        members = projected.view(-1, h).index_select(0, rows).view(n, 2, -1, h)
+        x_1 = (members[:, 0] + members[:, 1]).add_(self.bias).tanh_().flatten(0, 1)  # (n·k·(k − 1), h)
+        x_2 = torch.addmm(second.bias, x_1, second.weight.T).tanh_()
+        compatibility = torch.addmm(third.bias, x_2, third.weight.T)
+
+        def pull(gradient: Tensor) -> list[Tensor]:
+            g = gradient.unsqueeze(2).expand(n, k, k - 1).reshape(-1, 1)
+            g_2 = _through_tanh(g * third.weight, x_2)
+            g_1 = _through_tanh(g_2 @ second.weight, x_1)
+            both = g_1.view(n, 1, -1, h).expand(n, 2, -1, h).reshape(-1, h)
+            in_projected = projected.new_zeros(2 * len(projected), h).index_add_(0, rows, both).view_as(projected)
+            of_rest = [g_2.T @ x_1, g_2.sum(0), g.T @ x_2, g.sum(0)]
+            return [g_1.sum(0), *project_back(in_projected), *of_rest]
+
+        return compatibility.view(n, k, k - 1).sum(2), pull
 
 
-class _ProjectCodes(torch.autograd.Function):
-    """z Wᵀ for constant codes z (m, d) and a weight (h, C·d) seen as W (h·C, d).
+@cache
+def _pair_columns(k: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the first and then the other members of all ordered pairs of a tuple, and 0 and 1 for these two halves."""
+    pairs = list(permutations(range(k), 2))
+    columns = [i for i, _ in pairs] + [j for _, j in pairs]
+    half = [0] * len(pairs) + [1] * len(pairs)
+    return torch.tensor(columns, device=device), torch.tensor(half, device=device)
 
-    The gradient of such a weight is large (68 MB at C = 65, 362 MB at C = 345), and the system maps new memory of that
-    size page by page: at C = 65 that takes 38 of the product's 65 ms. So the gradient is written to the memory of the
-    previous one, if `zero_grad` has released that and no other reference to it exists.
-    """
 
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(z)
-        ctx.weight, ctx.last = weight, weight.grad
-        return linear(z, weight.view(-1, z.shape[1]))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        (z,) = ctx.saved_tensors
-        weight, last, ctx.weight, ctx.last = ctx.weight, ctx.last, None, None
-        free = last is not None and weight.grad is None and sys.getrefcount(last) == 2  # `last` and the argument
-        out = last.view(-1, z.shape[1]) if free else None
-        return None, torch.mm(gradient.T, z, out=out).view_as(weight)
+def _through_tanh(gradient: Tensor, x: Tensor) -> Tensor:
+    """Compute the gradient (1 − x²) g before a tanh from that in its value x; overwrites it."""
+    return gradient.addcmul_(gradient * x, x, value=-1)
 
 
 def _norm(v: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -16,6 +18,8 @@ def draw_tuples(
     n: int,
     domains_per_tuple: int | None = None,
     generator: torch.Generator | None = None,
+    *,
+    n_classes: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Draw n tuples of samples that share a class and come from different domains.
 
@@ -27,8 +31,6 @@ def draw_tuples(
 
     Two tuples may be equal. Each row of the result is in ascending order of domain ids.
 
-    No shape depends on the classes, so that sampling on a GPU does not synchronise with it.
-
     Args:
         y: classes (N,).
         domains: domain ids (N,), any integers; a domain may have any number of samples. Preferably on the CPU, even for
@@ -36,6 +38,8 @@ def draw_tuples(
         n: number of tuples.
         domains_per_tuple: k', at least 2; None for k, the number of domains in the batch.
         generator: on the device of `y`; None for torch's global one.
+        n_classes: C if the classes are 0…C − 1, so that no shape depends on them and nothing synchronises with a GPU;
+            None for any integers.
 
     Returns:
         Indices into the batch (n, k') and the classes of the tuples (n,). Both are empty if the batch has fewer than k'
@@ -47,6 +51,30 @@ def draw_tuples(
     >>> index.tolist(), labels.tolist()
     ([[1, 3], [1, 3]], [1, 1])
     """
+    _check(y, domains, domains_per_tuple)
+    if n_classes is None:
+        values, rows = torch.unique(y, return_inverse=True)
+        index, row = draw_tuples(rows, domains, n, domains_per_tuple, generator, n_classes=len(values))
+        return index, torch.where(row < 0, row, values[row.clamp(min=0)])
+    ids, e = torch.unique(domains.cpu(), return_inverse=True)
+    k = len(ids)
+    size = k if domains_per_tuple is None else domains_per_tuple
+    order, starts, counts = _sort_cells(y, e.to(y.device, non_blocking=True), n_classes, k)
+    eligible = counts.amin(1) > 0 if size == k else (counts > 0).sum(1) >= size
+    row = _draw_rows(eligible, n, generator) if k >= max(size, 2) else y[:0]
+    if len(row) == 0:
+        return y.new_empty((0, size), dtype=torch.long), row
+    at = row if on_host(y) else row.clamp(min=0)
+    sizes, first = counts[at], starts[at]  # (n, k)
+    if size < k:
+        chosen = _subsets(sizes > 0, size, generator)
+        sizes, first = sizes.gather(1, chosen), first.gather(1, chosen)
+    uniform = torch.rand(sizes.shape, generator=generator, device=y.device)
+    place = first + (uniform * sizes).long()
+    return order[place if on_host(y) else place.clamp(max=len(y) - 1)], row  # beyond it only if no class is eligible
+
+
+def _check(y: Tensor, domains: Tensor, domains_per_tuple: int | None) -> None:
     if y.ndim != 1 or y.shape != domains.shape:
         raise UserError(
             f"Expected one class and one domain id per sample. Found shapes {tuple(y.shape)} and "
@@ -55,82 +83,59 @@ def draw_tuples(
     if domains_per_tuple is not None and domains_per_tuple < 2:
         raise bad_value("domains_per_tuple", "at least 2", domains_per_tuple)
 
-    ids, e = torch.unique(domains.cpu(), return_inverse=True)
-    e = e.to(y.device, non_blocking=True)
-    k = len(ids)
-    k_tuple = k if domains_per_tuple is None else domains_per_tuple
 
-    order, counts, starts = _cells(y, e, k)
-    eligible = (counts > 0).sum(1) >= k_tuple  # (N,)
-    exists = eligible.any()
-    if k < max(k_tuple, 2) or (_on_host(y) and not exists):
-        return y.new_empty((0, k_tuple), dtype=torch.long), y[:0]
-
-    row = _draw_rows(eligible, n, generator)
-    sizes, first = counts[row], starts[row]  # (n, k)
-    if k_tuple < k:
-        chosen = _subsets(sizes > 0, k_tuple, generator)
-        sizes, first = sizes.gather(1, chosen), first.gather(1, chosen)
-    uniform = torch.rand(sizes.shape, generator=generator, device=y.device)
-    # u < 1, but u·size may round up to size.
-    offset = torch.minimum((uniform * sizes).long(), sizes - 1)
-    if _on_host(y):
-        index = order[first + offset]
-        return index, y[index[:, 0]]
-    index = order[(first + offset).clamp(min=0)]  # below 0 only if no class is eligible
-    return index, torch.where(exists, y[index[:, 0]], IGNORED)
+def _sort_cells(y: Tensor, e: Tensor, n_classes: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Sort samples by (class, domain): the order (N,), and the start and length of each cell (c, e), both (C, k)."""
+    key, order = torch.sort(torch.add(e, y, alpha=k), stable=True)
+    bounds = torch.searchsorted(key, _count_to(n_classes * k + 1, y.device))
+    return order, bounds[:-1].view(-1, k), bounds.diff().view(-1, k)
 
 
-def _cells(y: Tensor, e: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sort samples by (class, domain): the order (N,), and the length and start of each cell (c, e), both (N, k).
-
-    Row c is the c-th class in ascending order. There are at most N classes; the remaining rows are empty.
-    """
-    key, order = torch.sort(y * k + e, stable=True)
-    sorted_y = key.div(k, rounding_mode="floor")
-    row = torch.cat([key.new_zeros(1), (sorted_y[1:] != sorted_y[:-1]).cumsum(0)])
-    cell = torch.remainder(key, k).add_(row, alpha=k)
-    counts = key.new_zeros(len(y) * k).scatter_add_(0, cell, torch.ones_like(cell))
-    starts = counts.cumsum(0) - counts
-    return order, counts.view(-1, k), starts.view(-1, k)
+@lru_cache(16)
+def _count_to(n: int, device: torch.device) -> Tensor:
+    """Return 0, …, n − 1."""
+    return torch.arange(n, device=device)
 
 
 def _draw_rows(eligible: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
-    """Draw n eligible rows uniformly with replacement; arbitrary rows if none is eligible (not on a CPU)."""
-    if _on_host(eligible):
+    """Draw n eligible rows uniformly with replacement. If none is eligible: none on a CPU, else n times `IGNORED`."""
+    if on_host(eligible):
         rows = eligible.nonzero().squeeze(1)
-        return rows[torch.randint(len(rows), (n,), generator=generator)]
-    return _rows_at(eligible, torch.rand(n, generator=generator, device=eligible.device))
+        return rows[torch.randint(len(rows), (n,), generator=generator)] if len(rows) else rows
+    rank = eligible.cumsum(0)
+    row = _rows_at(rank, torch.rand(n, generator=generator, device=eligible.device))
+    return torch.where(rank[-1] > 0, row, IGNORED)
 
 
-def _rows_at(eligible: Tensor, uniform: Tensor) -> Tensor:
-    """Return the eligible rows at the quantiles u ∈ [0, 1) of their list, without reading their number.
+def _rows_at(rank: Tensor, uniform: Tensor) -> Tensor:
+    """Return the eligible rows at the quantiles u ∈ [0, 1) of their list, without reading their number; `rank` counts
+    those up to each row.
 
-    >>> _rows_at(torch.tensor([False, True, True, False]), torch.tensor([0.0, 0.4, 0.5, 0.9])).tolist()
+    A product u·size, here and above, never rounds up to the size, because u ≤ 1 − 2⁻²⁴ in float32.
+
+    >>> _rows_at(torch.tensor([0, 1, 2, 2]), torch.tensor([0.0, 0.4, 0.5, 0.9])).tolist()
     [1, 1, 2, 2]
     """
-    rank = eligible.cumsum(0)
-    wanted = torch.minimum((uniform * rank[-1]).long() + 1, rank[-1])  # counted from 1
-    return torch.searchsorted(rank, wanted)
+    return torch.searchsorted(rank, (uniform * rank[-1]).long() + 1)
 
 
-def distinct_samples(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def distinct_samples(index: Tensor) -> tuple[Tensor | slice, Tensor]:
     """Return the samples of a batch to process, (m,), and the positions of those of `index` among them.
 
     On a CPU, the distinct samples of the tuples: a third fewer for 96 picks out of 96. On other devices, all of the
     batch: counting the distinct ones would synchronise.
 
-    >>> distinct_samples(torch.tensor([[5, 2], [5, 3]]), 8)
+    >>> distinct_samples(torch.tensor([[5, 2], [5, 3]]))
     (tensor([2, 3, 5]), tensor([[2, 0],
             [2, 1]]))
     """
-    if _on_host(index):
+    if on_host(index):
         used, position = torch.unique(index, return_inverse=True)
         return used, position
-    return torch.arange(size, device=index.device), index
+    return slice(None), index
 
 
-def _on_host(tensor: Tensor) -> bool:
+def on_host(tensor: Tensor) -> bool:
     """Whether values of the tensor can be read without synchronising with a device."""
     return tensor.device.type == "cpu"
 

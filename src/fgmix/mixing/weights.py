@@ -14,7 +14,8 @@ def scale_and_shift(a: Tensor, lam: Tensor | float) -> Tensor:
     >>> scale_and_shift(torch.tensor([0.1, 0.6, 0.3]), 3.0)
     tensor([-0.3667,  1.1333,  0.2333])
     """
-    return lam * a - (lam - 1) / a.shape[-1]
+    uniform = a.new_full((), 1 / a.shape[-1])
+    return torch.lerp(uniform, a, torch.as_tensor(lam, dtype=a.dtype))  # 1/k + λ (a − 1/k) in one operation
 
 
 def dirichlet_weights(

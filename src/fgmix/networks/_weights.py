@@ -1,28 +1,36 @@
-"""Load weights from a file without executing any code in it."""
+"""Load weights from a file without executing any code in it, or find them in Hugging Face's cache or hub."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fgmix.errors import UserError
+from fgmix.errors import MachineError, UserError
 
 Matched = Literal["by name", "by order"]
+TIMEOUT = 5  # seconds that the hub has to answer; its own library retries for a minute
 KINDS = ("weight", "bias", "running_mean", "running_var")
 
 
 def load_weights(net: nn.Module, path: str | Path) -> Matched:
-    """Load a file into `net` and return how the tensors were matched: by name if names and shapes agree, else by order.
+    """Load a file into `net` and return how the tensors were matched: by name if all are there, else by order.
 
     Matching by order allows the same network from another library, which has the same tensors with other names. Extra
     tensors at the end of the file (a classifier's) are ignored; a tensor of `net` without a match is an error. A
     .safetensors file is matched by name only: its tensors are sorted, not in the order of the network.
     """
     state, own = read_weights(path), net.state_dict()
-    if set(own) <= set(state) and all(own[name].shape == state[name].shape for name in own):
+    if own.keys() <= state.keys():
+        for name, wanted, found in ((name, own[name].shape, state[name].shape) for name in own):
+            if wanted != found:
+                raise UserError(
+                    f"Expected a tensor {name} of shape {tuple(wanted)} in {path}. Found {tuple(found)}. Use the "
+                    "--image-size of the weights, or check that the file belongs to the backbone."
+                )
         net.load_state_dict({name: state[name] for name in own})
         return "by name"
     if Path(path).suffix == ".safetensors":
@@ -46,7 +54,12 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise UserError(f"Expected a weights file at {path}. Found none. Check the path given as weights.")
     try:
-        state = _read(path)
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state: Any = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise UserError(
             f"Expected a .safetensors file or a torch file of plain tensors at {path}. Found one that cannot be loaded "
@@ -71,14 +84,6 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     return weights
 
 
-def _read(path: Path) -> Any:
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
 def _drop_counters(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors without the batch counters of batch norm, which not every library saves."""
     return {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
@@ -96,3 +101,27 @@ def _kind(name: str, other: str) -> str:
     """Return the kind of a tensor from the end of its name, such as "bias"; empty unless both names end in a kind."""
     kind, others = name.rpartition(".")[2], other.rpartition(".")[2]
     return kind if kind in KINDS and others in KINDS else ""
+
+
+def find_cached_file(repository: str, names: Sequence[str], revision: str | None = None) -> Path | None:
+    """Return the first of the files in Hugging Face's cache; None if none was downloaded before."""
+    from huggingface_hub import try_to_load_from_cache
+
+    files = [try_to_load_from_cache(repository, name, revision=revision) for name in names if repository]
+    return next((Path(file) for file in files if isinstance(file, str)), None)
+
+
+def require_answer(name: str, repository: str | None, url: str | None) -> None:
+    """Raise an error if the address of the weights, on the hub or elsewhere, does not answer within `TIMEOUT`."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
+
+    address = f"{constants.ENDPOINT}/{repository}" if repository else f"{url}"
+    try:
+        get_session().head(address, timeout=TIMEOUT)
+    except Exception as error:
+        raise MachineError(
+            f"Expected to download the weights of {name} from {address}. It cannot be reached "
+            f"({type(error).__name__}). Connect, or pass a file with --weights PATH, or copy Hugging Face's cache from "
+            "a machine that has the weights and set HF_HUB_OFFLINE=1."
+        ) from error

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
 
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.networks._timm import build_timm
-from fgmix.networks._weights import Matched, load_weights
+from fgmix.networks._weights import Matched, find_cached_file, load_weights, require_answer
 from fgmix.networks.clip import build_image_tower
 from fgmix.networks.featurizer import Featurizer
-from fgmix.networks.mlp import MLP, Identity
-from fgmix.networks.names import OWN_BACKBONES as OWN_BACKBONES
-from fgmix.networks.names import PACKAGES, check_pretrained, is_clip, packaged_weights
-from fgmix.networks.names import backbones as backbones
-from fgmix.networks.names import full_name as full_name
+from fgmix.networks.names import (
+    PACKAGES,
+    check_pretrained,
+    full_name,
+    is_clip,
+    load_timm,
+    model_of,
+    packaged_weights,
+    pretrained_cfg,
+)
+from fgmix.networks.own import MLP, Identity, MnistCNN, SignalCNN, SmallCNN
 from fgmix.networks.parts import freeze_sections
 from fgmix.networks.preprocessing import Normalisation
-from fgmix.networks.registry import build_registered, find_backbone
-from fgmix.networks.signal_cnn import SignalCNN
-from fgmix.networks.small_cnn import MnistCNN, SmallCNN
+from fgmix.networks.registry import OWN_BACKBONES, build_registered, find_backbone
 
 CLASSIFIERS = ("linear", "mlp")
 
@@ -88,7 +92,7 @@ def _load_net(
     name: str, input_shape: tuple[int, ...], pretrained: bool, weights: str | None
 ) -> tuple[nn.Module, int, Matched | None]:
     """Build a network with its initial weights, the width of its codes, and how a file was matched with it."""
-    if is_clip(name):
+    if name not in OWN_BACKBONES and is_clip(name):
         if len(input_shape) != 3 or input_shape[0] != 3:
             raise UserError(f"Backbone {name} expects images of 3 channels. Found samples of shape {input_shape}.")
         net, width = build_image_tower(name, input_shape[-1], pretrained=pretrained, weights=weights)
@@ -101,7 +105,7 @@ def _load_net(
 def _build_net(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:
     if pretrained:
         check_pretrained(name)
-    if registered := find_backbone(name):
+    if name not in OWN_BACKBONES and (registered := find_backbone(name)):
         return build_registered(name, registered, input_shape, pretrained)
     if name in ("identity", "mlp", "domainbed_mlp"):
         size = math.prod(input_shape)
@@ -120,4 +124,51 @@ def _build_net(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tup
     if name in ("small_cnn", "mnist_cnn"):
         cnn = (SmallCNN if name == "small_cnn" else MnistCNN)(input_shape[0])
         return cnn, cnn.out_features
-    return build_timm(name, input_shape, pretrained)
+    return _build_timm(name, input_shape, pretrained)
+
+
+def _build_timm(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:
+    """Build a model without its classifier, for images (c, h, w), and the width of its codes."""
+    cfg = pretrained_cfg(name)  # raises an error for an unknown tag, even if no weights are loaded
+    options = {} if input_shape[0] == 3 else {"in_chans": input_shape[0]}
+    if cfg.fixed_input_size:  # vision transformers are built for one image size
+        options["img_size"] = input_shape[-1]
+    if pretrained:
+        net = _create(name, input_shape, pretrained=True, **_source(name, cfg), **options)
+    else:
+        net = _create(model_of(name), input_shape, **options)
+    # Some heads have further layers before the classifier, so that codes are wider than the last maps.
+    return net, int(getattr(net, "head_hidden_size", net.num_features))  # type: ignore[arg-type]
+
+
+def _create(name: str, input_shape: tuple[int, ...], **options: Any) -> nn.Module:
+    try:
+        net: nn.Module = load_timm().create_model(name, num_classes=0, **options)
+    except Exception as error:
+        weights = "pre-trained" if "pretrained" in options else "random"
+        advice = " Download its weights again or pass a file with --weights PATH." if "pretrained" in options else ""
+        raise UserError(
+            f"Expected to build {name} with {weights} weights for images of shape {input_shape}. timm cannot build it "
+            f"({type(error).__name__}: {error}). Use another backbone or another image size.{advice}"
+        ) from error
+    for module in list(net.modules()):  # some heads (InceptionNeXt's) keep a classifier of 0 classes: no codes
+        for child, layer in module.named_children():
+            if isinstance(layer, nn.Linear) and layer.out_features == 0:
+                setattr(module, child, nn.Identity())
+    return net
+
+
+def _source(name: str, cfg: Any) -> dict[str, Any]:
+    """Return options of timm that give the source of the weights: a file that was downloaded before, else the hub."""
+    if not cfg.has_weights:
+        raise UserError(
+            f"Expected a model of which timm has pre-trained weights. Found {name}, of which it has none. "
+            "Pass a file with --weights PATH, or omit --pretrained."
+        )
+    repository, _, revision = (cfg.hf_hub_id or "").partition("@")
+    files = [cfg.hf_hub_filename] if cfg.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
+    cached = find_cached_file(repository, files, revision or None)
+    if cached is not None:
+        return {"pretrained_cfg_overlay": {"file": str(cached), "custom_load": False}}
+    require_answer(name, cfg.hf_hub_id, cfg.url)
+    return {}

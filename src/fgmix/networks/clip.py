@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fgmix.errors import MachineError, UserError, unknown
-from fgmix.networks._timm import find_cached_file, require_answer
+from fgmix.errors import MachineError, UserError, require_package, unknown
+from fgmix.networks._weights import find_cached_file, require_answer
 from fgmix.networks.registry import OPEN_CLIP
 
 HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")  # what open_clip looks for by default
@@ -121,13 +121,9 @@ def load_open_clip() -> Any:
     from fgmix.networks._torchvision import ensure_torchvision
 
     ensure_torchvision()
-    try:
-        import open_clip
-    except ImportError as error:
-        raise MachineError(
-            "Expected the package open_clip, which has the models named open_clip:…. It is not installed. Install it "
-            "with `pip install 'fgmix[clip]'`."
-        ) from error
+    require_package("open_clip", "clip")
+    import open_clip
+
     return open_clip
 
 

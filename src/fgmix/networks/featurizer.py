@@ -11,11 +11,21 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fgmix.networks._weights import Matched
 from fgmix.networks.preprocessing import Normalisation
 
-# Images per forward pass in evaluation on a CPU, whose cache then holds the intermediate maps: at most 32, fewer if
-# they exceed 64×64 pixels. EfficientNet-Lite0 takes 4.1 ms for an image of 64 px at once, 2.5 ms in pieces of 32;
-# for one of 224 px 34 ms in pieces of 32, 17 ms in pieces of 2. ResNet-18 and small_cnn take the same time either way.
-PIECE = 32
-PIECE_PIXELS = PIECE * 64 * 64
+# Images per forward pass in evaluation on a CPU, whose cache then holds the intermediate maps, while the weights, which
+# oneDNN lays out anew in every pass, are used for several images: 64 of up to 64×64 pixels, 16 of larger ones, fewer
+# only beyond 256×256. docs/speed.md has the measurements.
+PIECES = ((64 * 64, 64), (256 * 256, 16))  # the largest number of pixels, and images of such a size
+
+
+def choose_piece(height: int, width: int) -> int:
+    """Choose the number of images per forward pass in evaluation on a CPU.
+
+    >>> choose_piece(32, 32), choose_piece(224, 224), choose_piece(448, 448)
+    (64, 16, 5)
+    """
+    pixels = height * width
+    largest, images = next((piece for piece in PIECES if pixels <= piece[0]), PIECES[-1])
+    return max(1, min(images, images * largest // pixels))
 
 
 class Featurizer(nn.Module):
@@ -68,7 +78,7 @@ class Featurizer(nn.Module):
         # images is looked at last, so that an export, for which an earlier condition fails, does not depend on it.
         evaluates = torch.is_inference_mode_enabled() and not self.training
         if evaluates and x.device.type == "cpu" and x.dim() == 4:
-            size = max(1, min(PIECE, PIECE_PIXELS // (x.shape[2] * x.shape[3])))
+            size = choose_piece(x.shape[2], x.shape[3])
             if len(x) > size:
                 return torch.cat([self.net(piece) for piece in x.split(size)])
         z: Tensor = self.dropout(self.net(x))

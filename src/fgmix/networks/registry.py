@@ -6,16 +6,15 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fgmix.errors import UserError, bad_value
-from fgmix.records.plugins import describe_plug_in, load_group
+from fgmix.records.code import describe_plug_in, import_function, load_group
 
+OWN_BACKBONES = ("domainbed_mlp", "identity", "mlp", "mnist_cnn", "signal_cnn", "small_cnn")
 OPEN_CLIP = "open_clip:"  # prefix of the names of open_clip's models (networks/clip.py)
 GROUP = "fgmix.backbones"  # entry-point group of plug-ins: name = "package.module:make"
 
@@ -59,8 +58,6 @@ def register_backbone(name: str, **preprocessing: Any) -> Callable[[M], M]:
     (0.5,)
     >>> del _REGISTRY["flat"]
     """
-    from fgmix.networks.names import OWN_BACKBONES  # which imports this module
-
     if not isinstance(name, str) or not name.strip() or {*name} & {*":./ "}:
         raise bad_value("name", "a name without blanks, dots and colons", name)
     mean, std = (tuple(map(float, preprocessing.get(each) or ())) for each in ("mean", "std"))
@@ -80,16 +77,20 @@ def register_backbone(name: str, **preprocessing: Any) -> Callable[[M], M]:
 
 def registered_backbones() -> list[str]:
     """List the registered names, plug-ins included, sorted."""
-    _load_plug_ins()
+    load_group(GROUP, _add)
     return sorted(_REGISTRY)
 
 
 def find_backbone(name: str) -> Backbone | None:
     """Find a backbone of a user's own; None for our own, timm's and open_clip's."""
-    if name not in _REGISTRY and name in (failures := _load_plug_ins()):
+    if name in OWN_BACKBONES:
+        return None
+    if name not in _REGISTRY and name in (failures := load_group(GROUP, _add)):
         raise UserError(failures[name])
-    imported = ":" in name and not name.startswith(OPEN_CLIP)
-    return _import_backbone(name) if imported else _REGISTRY.get(name)
+    if ":" not in name or name.startswith(OPEN_CLIP):
+        return _REGISTRY.get(name)
+    make = import_function(name, "makes a backbone")
+    return next((each for each in _REGISTRY.values() if each.make is make), Backbone(make))
 
 
 def digest_backbone(name: str) -> str:
@@ -127,26 +128,7 @@ def build_registered(name: str, backbone: Backbone, shape: tuple[int, ...], pret
     return net, codes.shape[1]
 
 
-@cache
-def _load_plug_ins() -> dict[str, str]:
-    """Register the backbones of other packages, with a warning for each that fails; returns these by name."""
-
-    def add(name: str, make: Make) -> None:
-        if name not in _REGISTRY or _REGISTRY[name].make is not make:  # it may have registered itself
-            register_backbone(name)(make)
-
-    return load_group(GROUP, add)
-
-
-def _import_backbone(name: str) -> Backbone:
-    """Import `package.module:function`, with its preprocessing if it is registered, too."""
-    module, _, function = name.partition(":")
-    try:
-        make = getattr(import_module(module), function)
-    except Exception as error:  # the module may raise anything
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UserError(
-            f"Expected a function that makes a backbone, as package.module:function. {name} cannot be imported "
-            f"({reason}). Install its package, or pass its file with --plugin FILE."
-        ) from error
-    return next((each for each in _REGISTRY.values() if each.make is make), Backbone(make))
+def _add(name: str, make: Make) -> None:
+    """Register the backbone of a plug-in, which may have registered itself."""
+    if name not in _REGISTRY or _REGISTRY[name].make is not make:
+        register_backbone(name)(make)

@@ -49,7 +49,7 @@ class Benchmark:
         """One line for `fgmix list datasets`."""
         counted = f"{self.n_images:,} images" if self.n_images else f"a subset of {self.whole}"
         return (
-            f"{counted}, {self.n_classes} classes, domains {', '.join(self.domains)}; "
+            f"{counted}, {self.n_classes} classes, {len(self.domains)} domains ({', '.join(self.domains)}); "
             f"needs a data root with {self.folder}/"
         )
 

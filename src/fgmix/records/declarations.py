@@ -7,6 +7,7 @@ the registries of `algorithms` and `data` list all.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,10 @@ _DECLARED = {
 }
 
 
+# Of a docstring: Authors, "Title", 2016, https://arxiv.org/abs/1607.01719; between year and link, a place in the paper
+_REFERENCE = re.compile(r'"[^"]+",\s+(\d{4}),\s+(?:[^"]{0,40}?,\s+)?(https://\S+?)[.,;)]*(?=\s|$)')
+
+
 @dataclass(frozen=True)
 class Overview:
     """A row of the table of methods; texts are empty if a method does not declare them.
@@ -57,6 +62,16 @@ class Overview:
     cost: str
     needs: str
     paper: str
+
+
+def find_reference(docstring: str | None) -> dict[str, Any]:
+    """Find the year of a method's paper and its link in the docstring; empty if it has no reference.
+
+    >>> find_reference('Sun and Saenko, "Deep CORAL", 2016, https://arxiv.org/abs/1607.01719. Variant: …')
+    {'year': 2016, 'paper': 'https://arxiv.org/abs/1607.01719'}
+    """
+    found = _REFERENCE.search(docstring or "")
+    return {"year": int(found[1]), "paper": found[2]} if found else {}
 
 
 def describe_method(name: str, declared: Any) -> Overview:
@@ -129,6 +144,7 @@ def _read_class(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> dict
     for base in map(ast.unparse, reversed(node.bases)):
         if base in classes:
             declared |= _read_class(classes[base], classes)
+    declared |= find_reference(ast.get_docstring(node))
     for each in node.body:
         target = each.targets[0] if isinstance(each, ast.Assign) else getattr(each, "target", None)
         if isinstance(each, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and target.id in _DECLARED:

@@ -1,24 +1,28 @@
 """Digests inside the files that we write: damage is detected when they are read.
 
 A sealed JSON text has its digest in its first line; a sealed line of a .jsonl file has it at its end; a sealed torch
-file, which is a zip archive, has it in the archive's comment, so that `torch.load` still reads it.
+or numpy file, which is a zip archive, has it in the archive's comment, so that `torch.load` still reads it. Archives
+are large and use SHA-256, which processors compute at 1.4 GB/s; those of older versions have BLAKE2b, 0.7 GB/s.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import struct
-from typing import Any
+from typing import Any, BinaryIO
 
 from fgmix.errors import UserError
 
 _JSON = re.compile(rb'\{"digest": "([0-9a-f]{32})",\n')
 _LINE = re.compile(rb'(.*), "digest": "([0-9a-f]{32})"\}')
-_COMMENT = b"fgmix "  # before the digest in a zip archive's comment
+_SEAL = re.compile(rb"(..)(fgmix (?:sha256 ([0-9a-f]{64})|([0-9a-f]{32})))\Z", re.DOTALL)  # the end of an archive
 LEVELS = 3  # of a JSON text with one entry per line: a record's entries, its evaluations and their entries
 _LENGTH = 2  # bytes of the comment's length, the last of an archive without a comment
+_LONGEST = 100  # bytes of the end of an archive that contain its seal
+_CHUNK = 1 << 20
 
 
 class Damaged(UserError):
@@ -110,19 +114,30 @@ def strip_line(line: bytes, name: str) -> bytes:
     return match[1] + b"}"
 
 
-def seal_zip(data: bytes) -> bytes:
-    """Seal a zip archive without a comment: its digest becomes the comment."""
-    comment = _COMMENT + digest_of(data).encode()
-    return data[:-_LENGTH] + struct.pack("<H", len(comment)) + comment
+def seal_zip(file: BinaryIO, digest: str) -> None:
+    """Seal a zip archive without a comment: its SHA-256 digest becomes the comment."""
+    comment = f"fgmix sha256 {digest}".encode()
+    file.seek(-_LENGTH, os.SEEK_END)
+    file.write(struct.pack("<H", len(comment)) + comment)
 
 
-def check_zip(data: bytes, name: str) -> None:
-    """Raise an error if an archive is not what `seal_zip` made."""
-    length = len(_COMMENT) + 32
-    comment = data[-length:]
-    plain = data[: -length - _LENGTH] + bytes(_LENGTH)
-    if not comment.startswith(_COMMENT) or digest_of(plain) != comment[len(_COMMENT) :].decode(errors="replace"):
+def check_zip(file: BinaryIO, name: str) -> None:
+    """Raise an error if an archive is not what was sealed; else return to its start."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _LONGEST))
+    seal = _SEAL.search(file.read())
+    if seal is None or struct.unpack("<H", seal[1]) != (len(seal[2]),):
         raise damage_error(name)
+    digest = hashlib.sha256() if seal[3] else hashlib.blake2b(digest_size=16)
+    file.seek(0)
+    left = size - len(seal[0])
+    while left and (chunk := file.read(min(left, _CHUNK))):
+        digest.update(chunk)
+        left -= len(chunk)
+    digest.update(bytes(_LENGTH))
+    if digest.hexdigest().encode() not in seal.groups():
+        raise damage_error(name)
+    file.seek(0)
 
 
 def damage_error(name: str) -> Damaged:

@@ -2,35 +2,89 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fgmix.errors import FAILURES, MachineError, UserError, bad_value, machine_error, reason_of
-from fgmix.records.digests import open_json, seal_json
+from fgmix.records.digests import open_json, seal_json, seal_zip
+
+
+class Draft:
+    """A file that is written beside its place, and moved there as a whole by `put`, which any thread may call.
+
+    Args:
+        path: the place.
+        save: writes the content to this object, from the start to the end.
+        seal: whether the content is a zip archive, whose digest becomes its comment.
+    """
+
+    def __init__(self, path: Path, save: Callable[[Draft], object], *, seal: bool = False) -> None:
+        self.path, self.size = path, 0
+        self.digest = hashlib.sha256() if seal else None
+        self.failure: BaseException | None = None
+        # An unguessable name, and mode "x", which opens no existing file or link: in a folder that others write to,
+        # nothing but `path` is replaced.
+        self.temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+        try:
+            self.file = open(self.temporary, "xb")  # noqa: SIM115 (closed by `put`)
+        except OSError as error:
+            raise machine_error(error, path) from error
+        with self._remove_if_failed():
+            save(self)
+            if self.failure:
+                raise self.failure
+            if self.digest:
+                seal_zip(self.file, self.digest.hexdigest())
+            self.file.flush()
+
+    def write(self, data: bytes) -> int:
+        """Write; an exception is raised at the end of the content, because torch.save would raise another instead.
+
+        The error for a full disk thus gives the space that all of it needs.
+        """
+        self.size += len(data)
+        if self.failure is None:
+            try:
+                self.file.write(data)
+                if self.digest:
+                    self.digest.update(data)
+            except BaseException as failure:
+                self.failure = failure
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: torch.save calls it."""
+
+    def put(self) -> None:
+        """Wait until the disk has the content, then move it to its place."""
+        with self._remove_if_failed():
+            with self.file:
+                os.fsync(self.file.fileno())  # else a power cut could leave the name without the content
+            os.replace(self.temporary, self.path)
+
+    @contextmanager
+    def _remove_if_failed(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            with suppress(OSError):  # what is buffered does not fit either
+                self.file.close()
+            self.temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise machine_error(error, self.path, self.size) from error
+            raise
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file atomically; the error for a full disk gives the space needed."""
-    # An unguessable name, and mode "x", which opens no existing file or link: in a folder that others write to, nothing
-    # but `path` is replaced.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        file = open(temporary, "xb")  # noqa: SIM115 (closed below, where a file that is not ours must not be removed)
-        try:
-            with file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())  # else a power cut could leave the name without the content
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise machine_error(error, path, len(data)) from error
+    Draft(path, lambda file: file.write(data)).put()
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -44,12 +98,19 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a regular file. Others raise an error: reading a pipe could block, and a device might never end."""
+    """Read a regular file; others raise an error."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file for reading. Others raise an error: a pipe could block, and a device might never end."""
     try:
-        with open(path, "rb", buffering=0, opener=at_once) as file:
+        with open(path, "rb", opener=at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UserError(f"Expected a file at {path}. Found something else. Check the path.")
-            return file.read()
+            yield file
     except IsADirectoryError as error:
         raise UserError(f"Expected a file at {path}. Found a folder. Check the path.") from error
     except FileNotFoundError as error:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from time import sleep
@@ -93,17 +94,22 @@ def _lock(file: IO[str]) -> bool:
     return False
 
 
+@lru_cache
+def machine() -> str:
+    """Identify a system whose processes share locks: the same in all containers on a kernel, new after a reboot."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()
+
+
+@dataclass
 class Claim:
-    """A claim of this process.
+    """A claim of this process."""
 
-    Args:
-        path: its file.
-        busy: the error to raise if another machine holds it.
-    """
-
-    def __init__(self, path: Path, busy: UserError) -> None:
-        self.path, self.busy = path, busy
-        self.content = f"{machine()} {secrets.token_hex(8)}"
+    path: Path  # its file
+    busy: UserError  # the error to raise if another machine holds it
+    content: str = field(default_factory=lambda: f"{machine()} {secrets.token_hex(8)}")
 
     def take(self) -> None:
         """Create the file, or replace that of a holder that is gone; of several that do so at once, the last holds it.
@@ -154,15 +160,6 @@ def hold_claim(path: Path, busy: UserError) -> Iterator[Claim]:
 def is_held_elsewhere(path: Path) -> bool:
     """Say whether a living process of another machine holds the claim; for this machine, test the lock."""
     return path.exists() and _read(path).partition(" ")[0] != machine() and not _is_stale(path)
-
-
-@lru_cache
-def machine() -> str:
-    """Identify a system whose processes share locks: the same in all containers on a kernel, new after a reboot."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return platform.node()
 
 
 def _read(path: Path) -> str:

@@ -185,6 +185,8 @@ class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
     predicted: tuple[PredictedClass, ...]  # predictions by class, all domains together
     # by class and wanted sensitivity; empty for many classes, and in models made before it
     operating: tuple[tuple[OperatingPoint, ...], ...] = ()
+    # by class, for sensitivities of 0.01, 0.02, …, 1; likewise
+    thresholds: tuple[tuple[float, ...], ...] = ()
 
     @property
     def is_informative(self) -> bool:
@@ -217,7 +219,7 @@ class Choice(Struct, frozen=True, forbid_unknown_fields=True):
     """How `fit` chose a recipe."""
 
     asked: str  # digest of what the user asked for
-    recipe: str  # the model's, which has the highest mean over all held-out domains
+    recipe: str  # the model's: highest mean over all held-out domains; a network only if it is clearly ahead
     without: dict[str, str]  # by domain, the recipe that the other domains choose, whose result the estimate reports
     nested: bool  # whether they choose by leave-one-domain-out, too, or by the holdout parts of the source domains
     best: Share  # highest mean over the held-out domains, which is too high for an estimate: it was selected

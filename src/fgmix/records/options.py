@@ -12,7 +12,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
 from functools import cache, cached_property
 from numbers import Integral, Real
@@ -57,6 +57,7 @@ class Option:
     # The types that a value may have, each with its bounds (int | None → int, NoneType), and as Python types.
     parts: Mapping[Any, Meta] = dataclasses.field(init=False)
     types: tuple[type, ...] = dataclasses.field(init=False)
+    accepts_names: bool = dataclasses.field(init=False)  # whether a number may also be a name
 
     def __post_init__(self) -> None:
         parts = {}
@@ -66,6 +67,7 @@ class Option:
         object.__setattr__(self, "parts", parts)
         kinds = tuple(str if typing.get_origin(part) is typing.Literal else part for part in parts)
         object.__setattr__(self, "types", kinds)
+        object.__setattr__(self, "accepts_names", {int, str} <= {*kinds})
 
     @property
     def help(self) -> str:
@@ -78,11 +80,6 @@ class Option:
         for other in self.types[1:]:
             kind |= other
         return kind
-
-    @property
-    def accepts_names(self) -> bool:
-        """Whether a number may also be a name."""
-        return {int, str} <= {*self.types}
 
     @property
     def optional(self) -> bool:
@@ -186,8 +183,7 @@ def declare(
     return dataclasses.field(default=default, metadata={"about": about, "bounds": bounds, "extra": extra})
 
 
-@cache  # a report reads thousands of specs
-def options_of(cls: type) -> dict[str, Option]:
+def _read_options(cls: type) -> dict[str, Option]:
     """Return the declared options of a Struct or a dataclass by name, inherited ones included."""
     hints = typing.get_type_hints(cls, include_extras=True)
     if not dataclasses.is_dataclass(cls):
@@ -206,6 +202,10 @@ def options_of(cls: type) -> dict[str, Option]:
         for f in dataclasses.fields(cls)
         if "about" in f.metadata
     }
+
+
+# Kept: a report reads thousands of specs. Its type is stated, because mypy considers classes of settings unhashable.
+options_of: Callable[[type], dict[str, Option]] = cache(_read_options)
 
 
 def check_options(instance: Any, cls: type | None = None) -> None:

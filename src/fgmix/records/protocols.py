@@ -30,9 +30,9 @@ class Rules:
     first_evaluation: int | None = None
     # By dataset, its own default number of steps and evaluation interval.
     longer: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    # Default settings of the recipe (docs/recipes.md) and whether others are refused.
-    recipe: Mapping[str, Any] = field(default_factory=dict)
-    fixes_recipe: bool = False
+    # Default settings of the optimiser (docs/optimiser.md) and whether others are refused.
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    fixes_optimizer: bool = False
 
     def evaluations(self, every: int, last: int) -> list[int]:
         """List the steps, counted from 1, after which a run of `last` steps is evaluated.
@@ -67,7 +67,7 @@ PROTOCOLS: dict[Protocol, Rules] = {
         interpolation="bilinear",
         first_evaluation=1,  # DomainBed evaluates after its step 0
         longer={"DomainNet": (5001, 1000)},
-        fixes_recipe=True,  # DomainBed has Adam at a constant rate alone
+        fixes_optimizer=True,  # DomainBed has Adam at a constant rate alone
     ),
     "domainbed-2024": Rules(
         about="DomainBed since July 2024",
@@ -80,7 +80,7 @@ PROTOCOLS: dict[Protocol, Rules] = {
         interpolation="bilinear",
         first_evaluation=1,
         longer={"DomainNet": (5001, 1000)},
-        fixes_recipe=True,
+        fixes_optimizer=True,
     ),
     "clip-2024": Rules(  # docs/clip.md says which papers agree on what
         about="fine-tuning of CLIP ViT-B/16 against the texts of the classes",
@@ -92,7 +92,7 @@ PROTOCOLS: dict[Protocol, Rules] = {
         backbone="open_clip:ViT-B-16.openai",
         head="text-frozen",
         longer={"DomainNet": (15000, 1000)},
-        recipe={"optimizer": "adamw", "schedule": "cosine", "weight_decay": 0.1},
+        optimizer={"optimizer": "adamw", "schedule": "cosine", "weight_decay": 0.1},
     ),
 }
 

@@ -71,6 +71,18 @@ def collect_labels(records: Iterable[RunRecord]) -> dict[Row, str]:
     return labels
 
 
+def shorten_labels(labels: Labels, rows: Iterable[Row]) -> Labels:
+    """Leave the origin out of labels for a table or figure whose rows all have the same one.
+
+    >>> row = Row("erm", origin="laptop")
+    >>> shorten_labels({row: "ERM (laptop)", row.anywhere: "ERM"}, [row])[row]
+    'ERM'
+    """
+    if len({row.origin for row in rows}) > 1:
+        return labels
+    return {row: labels.get(row.anywhere, label) for row, label in labels.items()}
+
+
 def label_row(labels: Labels, row: Row) -> str:
     """Print a row: its label, or its key if it has none, and the kind of weight average, if any.
 

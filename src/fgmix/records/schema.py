@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct, StructMeta, field
@@ -25,11 +25,22 @@ from fgmix.errors import UserError, bad_value
 from fgmix.records.evaluations import Evaluation, Evaluations, Metric, Metrics, Model, Shares
 from fgmix.records.options import About, Option, check_names, check_options, options_of
 from fgmix.records.pretraining import name_pretraining
-from fgmix.records.recipe import RECIPE
 
 GAIN = 0.005  # in validation accuracy over the last quarter of a run, from which on more steps may help
 LONGEST_ARM = 80  # characters
 LONGEST_NAME = 200  # bytes of the readable part of a run's name
+# Settings of the optimiser of every method besides rate and weight decay (docs/optimiser.md), with their defaults,
+# which specs leave out: runs from before there were such settings keep their names.
+OPTIMIZER: Mapping[str, Any] = {
+    "optimizer": "adam",
+    "schedule": "constant",
+    "lr_warmup": 0,
+    "decay_on": "all",
+    "layer_decay": 1.0,
+    "head_lr": None,
+    "clip_norm": None,
+    "accumulate": 1,
+}
 LORA = ("lora", "lora_targets", "lora_alpha", "lora_dropout")  # options of adapters
 
 Protocol = Literal["clean", "domainbed-2020", "domainbed-2024", "clip-2024"]
@@ -44,6 +55,10 @@ Which = Literal["best", "last"]  # weights at the step that validation selects, 
 S = TypeVar("S", bound="RunSpec")
 
 Unseen = dict[Model, dict[str, Metrics]]  # by model and test domain
+if TYPE_CHECKING:
+    Packed = Evaluations  # what `RunRecord.__post_init__` leaves
+else:
+    Packed = Sequence[Evaluation]  # what JSON has
 
 # Upper bounds: more is a mistake that would otherwise show only after days, or when memory is full.
 Count = Annotated[int, Meta(ge=0)]
@@ -108,6 +123,9 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
     class_weight: Annotated[
         ClassWeight, About("balanced: in training, all classes of a domain are drawn equally often", "Data")
     ] = "none"
+    weighted_loss: Annotated[
+        bool, About("multiply losses by the weights of samples and classes, instead of drawing by them", "Data")
+    ] = False
     classes_per_batch: Annotated[
         Count | None,
         About("number of classes per batch (class-aware sampling); 0 samples uniformly; default: as needed", "Data"),
@@ -215,7 +233,8 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
             raise UserError("The number of steps is given as `steps`. Found it among the settings. Drop it there.")
         force_setattr(self, "settings", {str(name): value for name, value in self.settings.items()})
         check_options(self, RunSpec)
-        _check_arm(self.arm)
+        if self.arm:
+            _check_arm(self.arm)
 
     @property
     def on_activations(self) -> bool:
@@ -236,23 +255,7 @@ RunSpec.__doc__ = "\n".join(
 
 
 class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
-    """A run with all defaults filled in, made by `resolve` and stored in records.
-
-    Args:
-        dataset_name: the dataset's name, which does not depend on its location.
-        data: fingerprint of the dataset.
-        input_shape: (c, h, w) of images, (c, t) of signals or (f,) of features, as the network sees them.
-        backbone_digest: digest of the source of a plug-in's backbone; empty for others.
-        weights_digest: digest of the weights file, the user's or a package's; empty without one.
-        mean: per channel, subtracted from images in [0, 1]; empty if inputs are not normalised.
-        std: per channel, by which they are then divided.
-        interpolation: how images are resized; empty if they are not.
-        code_size: number of features of a frozen backbone; 0 if the backbone is trained.
-        tail: standard deviations beyond which standardised features are damped; 0 if they are not.
-        augment_code: digest of the code of a user's augmentation; empty for others.
-        texts: names of the classes as texts have them; empty for heads without texts.
-        lists_digest: digest of lists of images that are counted apart; empty without.
-    """
+    """A run with all defaults filled in, made by `resolve` and stored in records."""
 
     classes_per_batch: Count = 0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # type: ignore[assignment]  # fp16: of earlier versions
@@ -266,19 +269,19 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
     steps: Steps
     batch_size: BatchSize
     eval_every: Positive
-    dataset_name: str
-    data: str
-    input_shape: tuple[int, ...]
-    weights_digest: str = ""
-    backbone_digest: str = ""  # not in records made before it
-    mean: tuple[Mean, ...] = ()
-    std: tuple[Deviation, ...] = ()
-    interpolation: Literal["", "bilinear", "bicubic"] = ""
-    code_size: int = 0
-    tail: float = 0.0  # for records made before it
-    augment_code: str = ""
-    texts: tuple[str, ...] = ()
-    lists_digest: str = ""
+    dataset_name: str  # which does not depend on the dataset's location
+    data: str  # fingerprint of the dataset
+    input_shape: tuple[int, ...]  # (c, h, w) of images, (c, t) of signals, (f,) of features, as the network sees them
+    weights_digest: str = ""  # of the weights file, the user's or a package's; empty without one
+    backbone_digest: str = ""  # of the source of a plug-in's backbone; empty for others, and in older records
+    mean: tuple[Mean, ...] = ()  # per channel, subtracted from images in [0, 1]; empty if they are not normalised
+    std: tuple[Deviation, ...] = ()  # per channel, by which they are then divided
+    interpolation: Literal["", "bilinear", "bicubic"] = ""  # how images are resized; empty if they are not
+    code_size: int = 0  # number of features of a frozen backbone; 0 if the backbone is trained
+    tail: float = 0.0  # standard deviations beyond which standardised features are damped; 0 if they are not
+    augment_code: str = ""  # digest of the code of a user's augmentation; empty for others
+    texts: tuple[str, ...] = ()  # names of the classes as texts have them; empty for heads without texts
+    lists_digest: str = ""  # of lists of images that are counted apart; empty without
 
     def __post_init__(self) -> None:
         # msgspec checks what it decodes, but not what is made by hand. Here it checks both: 5 µs of a record's 300.
@@ -286,7 +289,8 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
             msgspec.convert(self, _PLAIN, from_attributes=True)
         except msgspec.ValidationError as error:
             raise UserError(f"Expected options of a run that fit. {str(error).replace('`$.', '`')}.") from error
-        _check_arm(self.arm)
+        if self.arm:
+            _check_arm(self.arm)
 
     @property
     def adapts_at_test(self) -> bool:
@@ -295,8 +299,8 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
 
     @property
     def all_settings(self) -> dict[str, Any]:
-        """The settings, with the defaults of the recipe that specs leave out."""
-        return {**RECIPE, **self.settings}
+        """The settings, with those of the optimiser that specs leave out."""
+        return {**OPTIMIZER, **self.settings}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -328,57 +332,35 @@ _PLAIN = msgspec.defstruct("Plain", list(get_type_hints(ResolvedSpec, include_ex
 
 
 class RunRecord(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
-    """A finished run. It contains no times and no host names: repeating a run gives a bit-identical record.
+    """A finished run. It contains no times and no host names: repeating a run gives a bit-identical record."""
 
-    Args:
-        spec: the resolved spec, with the name and the digest of the dataset.
-        status: "done", or "diverged" if a loss was not finite.
-        fgmix_version: the version that made it.
-        domains: names of all domains, in the dataset's order.
-        evaluations: in order of steps.
-        diverged_at: the first step whose loss was not finite; None if there is none.
-        label: the algorithm's name in tables, declared in its own file; by default its registered name.
-        domainbed_name: DomainBed's name of the algorithm; None if DomainBed does not have it.
-        cost: operations of a step relative to ERM's, declared in the algorithm's file; None if unknown, and in older
-            records, which do not store it.
-        notes: what was changed or left out when the data were read.
-        classes: names of the classes; empty in older records, which do not store them.
-        unseen: by model and test domain, the metrics of the selected weights on the domain's training part; empty in
-            older records, which do not store them.
-        weights_matched: how the tensors of a weights file were matched with the backbone's, "by name" or "by order";
-            None without a file.
-        gpu: name of the GPU that finished the run, versions of driver, CUDA and cuDNN; None without one.
-        text_digest: digest of the text embeddings of the classes; empty for heads without texts.
-        code: digest of the method's source, and for a plug-in the package and its version; empty in older records.
-        schema: version of this schema.
-        folder: where it was read from; not part of the record.
-        origin: distinguishes runs of different folders, or options, in one report; not part of the record either.
-        variant: distinguishes runs of a method with different settings in one report; not part of the record either.
-    """
-
-    spec: ResolvedSpec
-    status: Literal["done", "diverged"]
-    fgmix_version: str = field(name="fgmix")
-    domains: tuple[str, ...]
-    evaluations: Sequence[Evaluation]
-    diverged_at: int | None = None
-    label: str = ""
-    domainbed_name: str | None = None
-    cost: float | None = None
-    notes: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
-    unseen: Unseen = {}
+    spec: ResolvedSpec  # with the name and the digest of the dataset
+    status: Literal["done", "diverged"]  # diverged if a loss was not finite
+    fgmix_version: str = field(name="fgmix")  # the version that made it
+    domains: tuple[str, ...]  # names of all domains, in the dataset's order
+    evaluations: Packed  # in order of steps
+    diverged_at: int | None = None  # the first step whose loss was not finite; None if there is none
+    label: str = ""  # the algorithm's name in tables, declared in its own file; by default its registered name
+    domainbed_name: str | None = None  # DomainBed's name of the algorithm; None if DomainBed does not have it
+    cost: float | None = None  # operations of a step relative to ERM's; None if unknown, and in older records
+    notes: tuple[str, ...] = ()  # what was changed or left out when the data were read, and on the finished run
+    classes: tuple[str, ...] = ()  # their names; empty in older records
+    unseen: Unseen = {}  # metrics of the selected weights on the training part of test domains; empty in older records
+    # how the tensors of a weights file were matched with the backbone's, "by name" or "by order"; None without a file
     weights_matched: str | None = None
-    gpu: dict[str, str] | None = None
-    text_digest: str = ""
-    code: str = ""
-    schema: Literal[2] = 2
+    gpu: dict[str, str] | None = None  # name of the GPU that finished it, versions of driver, CUDA and cuDNN
+    text_digest: str = ""  # of the text embeddings of the classes; empty for heads without texts
+    code: str = ""  # digest of the method's source, and the package of a plug-in; empty in older records
+    schema: Literal[2] = 2  # version of this schema
+    # Not part of the record: where it was read from, and what distinguishes runs in one report, of different folders or
+    # options (`origin`) or of a method with different settings (`variant`).
     folder: Path | None = None
     origin: str = ""
     variant: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.evaluations, Evaluations):
+        given: object = self.evaluations
+        if not isinstance(given, Evaluations):
             force_setattr(self, "evaluations", Evaluations(self.evaluations))
         if not self.label:
             force_setattr(self, "label", self.spec.algorithm)
@@ -401,7 +383,7 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fie
     @property
     def models(self) -> tuple[Model, ...]:
         """The models that were evaluated: the raw one, and the average if there is one."""
-        return self._packed.models
+        return self.evaluations.models
 
     def candidates(self, model: Model = "raw") -> tuple[Evaluation, ...]:
         """Return the evaluations of a model among which a selection rule selects; at least one."""
@@ -428,7 +410,7 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fie
         Of equal values the earliest is selected.
         """
         self.require(model)
-        values = self._packed.validations(self.sources, model)
+        values = self.evaluations.validations(self.sources, model)
         place = max(values, key=values.__getitem__) if selected_weights(model) == "best" else max(values)
         return place, values[place]
 
@@ -438,7 +420,7 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fie
 
     def score(self, place: int, model: Model, domain: str, split: str) -> float:
         """Return a score of the evaluation at a place: accuracy, or the metric that the run selects by."""
-        return self._packed.score(place, model, domain, split)
+        return self.evaluations.score(place, model, domain, split)
 
     @property
     def still_improving(self) -> bool:
@@ -448,8 +430,8 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fie
         the first three quarters of the steps, and better than all others.
         """
         model = self.models[-1] if self.models else "raw"
-        by_place = self._packed.validations(self.sources, model)
-        values = {self._packed.steps[place]: value for place, value in by_place.items()}
+        by_place = self.evaluations.validations(self.sources, model)
+        values = {self.evaluations.steps[place]: value for place, value in by_place.items()}
         early = [value for step, value in values.items() if step <= 0.75 * self.spec.steps]
         last = values.pop(self.spec.steps, 0.0)
         return bool(early) and last >= max(early) + GAIN and last > max(values.values())
@@ -471,11 +453,6 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fie
         """Accuracy by domain and split of the selected raw model: `record.accuracy["sketch"]["holdout"]`."""
         return self.selected().accuracy["raw"]
 
-    @property
-    def _packed(self) -> Evaluations:
-        assert isinstance(self.evaluations, Evaluations)  # since __post_init__
-        return self.evaluations
-
 
 def keeps(spec: ResolvedSpec, which: Which, model: Model) -> bool:
     """Say whether a run keeps these weights of a model, by its option `keep`."""
@@ -495,7 +472,7 @@ def selected_weights(model: Model) -> Which:
 # Options that came after runs were published: left out where they are empty, so that those runs keep their names.
 _LATER = (
     *("tail", "backbone_digest", "augment", "augment_code", "window", "checkpoint_activations"),
-    *("templates", "class_names", "texts", "image_lists", "lists_digest", *LORA),
+    *("templates", "class_names", "texts", "image_lists", "lists_digest", "weighted_loss", *LORA),
 )
 
 
@@ -536,7 +513,7 @@ def check_record(record: RunRecord) -> RunRecord:
         raise bad_value("domains", "the names of all domains, those held out among them", names)
     if record.status == "done" and not record.evaluations:
         raise bad_value("evaluations", "those of a finished run", [])
-    record._packed.check(names, tests)
+    record.evaluations.check(names, tests)
     for each in (metrics for domains in record.unseen.values() for metrics in domains.values()):
         classes = len(record.classes) or len(each.recall)  # older records do not store the names of classes
         sizes = {len(each.recall), *map(len, each.confusion), *([len(each.confusion)] if each.confusion else [])}
@@ -597,5 +574,5 @@ def _check_names(names: Any) -> tuple[str, ...]:
 
 
 def _check_arm(arm: str) -> None:
-    if arm and not (arm.isprintable() and arm == arm.strip() and len(arm) <= LONGEST_ARM):
+    if not (arm.isprintable() and arm == arm.strip() and len(arm) <= LONGEST_ARM):
         raise bad_value("arm", f"a label for tables: printable, not blank, {LONGEST_ARM} characters at most", arm)

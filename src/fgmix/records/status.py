@@ -1,7 +1,9 @@
-"""The folder of sweeps, or of single runs: the state of each run, and the status of all. No torch."""
+"""The folder of sweeps, or of single runs: the plans, the state of each run, and the status of all. No torch."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import platform
@@ -11,17 +13,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from fgmix.errors import UserError, to_user_error
+from fgmix.errors import MachineError, UserError, to_user_error
 from fgmix.progress import format_duration
 from fgmix.records.digests import open_entry
 from fgmix.records.files import check_path, make_folder, read_bytes, read_json, read_lines, write_json
 from fgmix.records.locks import is_held, is_held_elsewhere
-from fgmix.records.plans import read_plans
 from fgmix.records.store import SPEC, RunFolder
 
 State = Literal["done", "diverged", "running", "failed", "waiting"]
@@ -29,6 +30,60 @@ ORDER: tuple[State, ...] = ("done", "diverged", "running", "failed", "waiting")
 FINISHED: tuple[State, ...] = ("done", "diverged")
 STEPS = ".steps"  # folder of the files that say where workers are
 STALE_SECONDS = 120  # after which such a file is that of a dead worker, or of one in a long evaluation
+COST_FILE = "cost.json"  # times per step, measured by `python -m benchmarks step --out`
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a sweep."""
+
+    runs: tuple[str, ...]  # names of its runs
+    grid: Mapping[str, tuple[Any, ...]]  # its grid, as in `Sweep`; empty without one
+    test_domains: tuple[str, ...] | None = None  # the domains that it holds out; None for all of each dataset
+
+
+def write_plan(out: Path, plan: Plan, sweep: Mapping[str, Any]) -> None:
+    """Write the plan of a sweep, from which `status` lists the runs that wait, and `report` those that belong together.
+
+    Args:
+        out: the sweep's folder.
+        plan: the plan.
+        sweep: the sweep itself as plain values, of which `test_domains` is read again.
+    """
+    # A list of pairs keeps the grid's order, which is the order of its table.
+    content = {"runs": list(plan.runs), "grid": list(plan.grid.items()), "sweep": sweep}
+    digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
+    write_json(make_folder(out / "sweeps") / f"{digest}.json", content)
+
+
+def read_plans(out: Path) -> list[Plan]:
+    """Read the plans of all sweeps in this folder."""
+    return [_read_plan(file) for file in sorted((out / "sweeps").glob("*.json"))]
+
+
+def _read_plan(file: Path) -> Plan:
+    try:
+        content = read_json(file)
+        grid = {name: tuple(values) for name, values in content["grid"]}
+        domains = dict(content["sweep"]).get("test_domains")
+        plan = Plan(tuple(map(str, content["runs"])), grid, None if domains is None else tuple(map(str, domains)))
+        if not all(map(_is_name, plan.runs)) or any(
+            isinstance(v, list | dict) for each in plan.grid.values() for v in each
+        ):
+            raise ValueError("not the plan of a sweep")
+        return plan
+    except MachineError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"Expected the plan of a sweep at {file}. Found something else. Delete it and rerun the sweep: it writes "
+            "its plan again."
+        ) from error
+
+
+def _is_name(run: str) -> bool:
+    """Say whether it names a subfolder of the sweep's folder, and no path elsewhere."""
+    return "/" not in run and "\0" not in run and run not in ("", ".", "..") and len(run.encode(errors="replace")) < 256
 
 
 @dataclass(frozen=True)

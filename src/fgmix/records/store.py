@@ -114,7 +114,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.code = ""  # of the method, since `hold_for`: what a record states
+        self.code = ""  # of the method, since `enter`: what a record states
         self._held: Claim | None = None
 
     # Weights
@@ -158,12 +158,21 @@ class RunFolder:
         return self.is_done or self.error.exists()
 
     @contextmanager
-    def hold_for(
-        self, spec: ResolvedSpec, environment: dict[str, Any], code: str = "", *, accept_code: bool = False
-    ) -> Iterator[ResolvedSpec]:
-        """Lock the folder for this process; it must be new, or made from the same spec by the same version of fgmix.
+    def hold(self) -> Iterator[None]:
+        """Lock the folder for this process, among all machines that share it; a new one is made."""
+        make_folder(self.path)
+        busy = RunBusy(f"The run {self.path} is being worked on by another process. Wait for it, or stop it.")
+        with hold_lock(self.lock, busy), hold_claim(self.claim, busy) as self._held:
+            remove_temporaries(self.path)
+            yield
 
-        Yields the run's spec: with the `keep` that it was started with, which must keep at least the requested weights.
+    def enter(
+        self, spec: ResolvedSpec, environment: dict[str, Any], code: str = "", *, accept_code: bool = False
+    ) -> ResolvedSpec:
+        """Write the spec.json of a new run; a folder of another spec, or of another version of fgmix, is an error.
+
+        Call it while the folder is held. Returns the run's spec: with the `keep` that it was started with, which must
+        keep at least the requested weights.
 
         Args:
             spec: the run's.
@@ -171,20 +180,7 @@ class RunFolder:
             code: of its method; a checkpoint of other code is an error.
             accept_code: resume it nevertheless.
         """
-        make_folder(self.path)
-        with self.hold():
-            remove_temporaries(self.path)
-            self.code = code
-            yield self._check_spec(spec, environment, accept_code)
-
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Lock the folder for this process, among all machines that share it."""
-        busy = RunBusy(f"The run {self.path} is being worked on by another process. Wait for it, or stop it.")
-        with hold_lock(self.lock, busy), hold_claim(self.claim, busy) as self._held:
-            yield
-
-    def _check_spec(self, spec: ResolvedSpec, environment: dict[str, Any], accept_code: bool) -> ResolvedSpec:
+        self.code = code
         if not self.spec.exists():
             maker = {"fgmix": fgmix.__version__, "code": self.code, "environment": environment}
             write_json(self.spec, {**maker, "identity": spec.identity, "spec": to_plain(spec)})

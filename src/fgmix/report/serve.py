@@ -14,12 +14,12 @@ from typing import Any
 from fgmix.errors import UnknownName, UserError
 from fgmix.figures.curves import collect_curves, describe_curves
 from fgmix.figures.description import Chart
+from fgmix.records.evaluations import Evaluations
 from fgmix.records.files import read_json
 from fgmix.records.schema import ResolvedSpec, RunRecord, to_spec
 from fgmix.records.status import ORDER, Status, read_status
 from fgmix.records.store import RunFolder
-from fgmix.report.page import Frame, Sources, render_page
-from fgmix.report.write import load_figures
+from fgmix.report.page import Frame, load_figures, render_page
 from fgmix.results.read import NothingFinished, read_runs
 from fgmix.results.report import Choices
 from fgmix.results.runs import Runs
@@ -47,9 +47,8 @@ class Followed:
             frame = Frame(
                 self.title or self.folder.resolve().name,
                 f"Served from {self.folder}.",
-                Sources((str(self.folder),)),
                 status,
-                load_figures(self.folder),
+                *load_figures(self.folder),
                 describe_underway(status.unfinished()),
                 live=True,
                 version=_write_version(status),
@@ -111,7 +110,7 @@ def read_unfinished(folder: Path) -> RunRecord | None:
             status="done",
             fgmix_version=str(made["fgmix"]),
             domains=domains,
-            evaluations=evaluations,
+            evaluations=Evaluations(evaluations),
             folder=folder,
         )
     except (UserError, KeyError, TypeError, ValueError):  # a line is being written: it is complete at the next request
@@ -122,28 +121,27 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
     """Make a server of the page at / and of the counts at /status.json, at any free port for 0; call its
     `serve_forever`."""
 
+    pages: dict[str, tuple[str, Callable[[], str]]] = {
+        "/": ("text/html", followed.page),
+        "/status.json": ("application/json", lambda: json.dumps(followed.status())),
+    }
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             # Another site could make a browser send requests here under that site's host name: reject them.
             if self.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
-                self._answer(
-                    403, "text/plain", b"Expected a request to 127.0.0.1 or localhost. Found another host name."
-                )
-            elif self.path == "/":
-                self._send("text/html", followed.page)
-            elif self.path == "/status.json":
-                self._send("application/json", lambda: json.dumps(followed.status()))
+                self._answer(403, "Expected a request to 127.0.0.1 or localhost. Found another host name.")
+            elif self.path not in pages:
+                self._answer(404, "Expected / or /status.json. Found another path.")
             else:
-                self._answer(404, "text/plain", b"Expected / or /status.json. Found another path.")
+                kind, make = pages[self.path]
+                try:
+                    self._answer(200, make(), kind)
+                except UserError as error:
+                    self._answer(500, str(error))
 
-        def _send(self, kind: str, make: Callable[[], str]) -> None:
-            """Send what `make` returns, or its error message."""
-            try:
-                self._answer(200, kind, make().encode(errors="backslashreplace"))
-            except UserError as error:
-                self._answer(500, "text/plain", str(error).encode(errors="backslashreplace"))
-
-        def _answer(self, code: int, kind: str, content: bytes) -> None:
+        def _answer(self, code: int, text: str, kind: str = "text/plain") -> None:
+            content = text.encode(errors="backslashreplace")
             self.send_response(code)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))

@@ -50,7 +50,7 @@ def state_result(table: Table, comparisons: Sequence[Comparison]) -> str:
     known = {method: value for method, value in averages.items() if value is not None}
     names = {row.row: table.label(row) for row in table.rows}
     if not known:
-        return _state_so_far(table)
+        return "no method has a result for every test domain yet."
     best = max(known, key=lambda method: known[method])
     where = "average" if len(table.columns) > 2 else table.columns[0]  # the last is the average
     reached = f"{names[best]} reaches {accuracy_text(known[best])} % on {where}"
@@ -58,34 +58,14 @@ def state_result(table: Table, comparisons: Sequence[Comparison]) -> str:
         alone = "It is the only method." if len(names) == 1 else "No other method has a result for every test domain."
         return f"{reached}. {alone}"
     sentence = f"{reached}, the highest of {len(known)} results"
-    compared = {c.row: c for c in comparisons if c.difference is not None}
+    compared = {c.row: c for c in comparisons if c.difference is not None and c.row in known}
     if best in compared:
         return f"{sentence}: {_write_difference(compared[best], table.labels)}."
-    others = [method for method in known if method in compared]
-    if not comparisons and best.runs.anywhere.key != BASELINE:
-        return f"{sentence}. There is no ERM to compare it with."
-    if not others:
-        return f"{sentence}. There is no other method to compare it with."
-    second = max(others, key=lambda method: known[method])
+    if not compared:
+        missing = "other method" if comparisons or best.runs.anywhere.key == BASELINE else "ERM"
+        return f"{sentence}. There is no {missing} to compare it with."
+    second = max(compared, key=lambda method: known[method])
     return f"{sentence}. Next best: {names[second]}, {_write_difference(compared[second], table.labels)}."
-
-
-def _state_so_far(table: Table) -> str:
-    """State the results so far, if no method has a result for every test domain."""
-    measured = [
-        (table.label(row), [(name, e.value) for name, e in zip(table.columns, row.entries) if e.value is not None])
-        for row in table.rows
-    ]
-    having = [(label, numbers) for label, numbers in measured if numbers]
-    if not having:
-        return "no result can be shown yet; see the notes below the table."
-    if len(having) > SEVERAL or any(len(numbers) > SEVERAL for _, numbers in having):
-        return f"{len(having)} methods have results, none of them for every test domain yet."
-    parts = [
-        f"{label} reaches {', '.join(f'{accuracy_text(value)} % on {name}' for name, value in numbers)}"
-        for label, numbers in having
-    ]
-    return f"{'; '.join(parts)}. The other test domains have no result yet."
 
 
 def _write_difference(c: Comparison, labels: Labels) -> str:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from fgmix.errors import UserError
 from fgmix.records.files import read_json
-from fgmix.records.plans import COST_FILE
 from fgmix.records.rows import Labels, Row
+from fgmix.records.status import COST_FILE
 from fgmix.results.published import algorithm_names, step_milliseconds
-from fgmix.results.rounding import ratio_text
+from fgmix.results.rounding import two_decimals
 from fgmix.results.tables import Entry, Table, TableRow
 
-COST = "Cost of a step"  # title of the table
 ERM = Row("erm")
 
 
@@ -57,11 +56,11 @@ def cost_table(costs: Costs) -> Table:
         "machine, the backbone and the batch size."
     )
     columns = ("ms", "÷ ERM", "paper: ms", "paper: ÷ ERM")
-    return Table(COST, caption, columns, tuple(rows), costs.labels, best=False)
+    return Table("Cost of a step", caption, columns, tuple(rows), costs.labels, best=False)
 
 
 def _entries(milliseconds: Mapping[Row, float], row: Row) -> tuple[Entry, Entry]:
     time, erm = milliseconds.get(row), milliseconds.get(ERM)
     if time is None or erm is None:
         return Entry(time), Entry(note="" if time is None else "ERM was not measured")
-    return Entry(time), Entry(time / erm, text=ratio_text(time / erm))
+    return Entry(time), Entry(time / erm, text=two_decimals(time / erm))

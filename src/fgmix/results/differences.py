@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fgmix.records.rows import Labels, label_row
-from fgmix.results.power import ALPHA, POWER
+from fgmix.results.intervals import ALPHA, POWER
 from fgmix.results.rounding import difference_text, interval_text, p_text, points_text
 from fgmix.results.statistics import Comparison, Verdict
 from fgmix.results.tables import Entry, Table, TableRow
@@ -90,6 +90,16 @@ def mark_differences(table: Table, comparisons: Sequence[Comparison]) -> Table:
     legend = ". ".join(f"{mark}: {meaning}" for mark, meaning in meanings.items() if mark in used)
     caption = f"{legend}. {table.caption}" if legend else table.caption
     return replace(table, rows=shown, columns=table.columns[:-1], caption=caption)
+
+
+def mark_significant(table: Table, comparisons: Sequence[Comparison]) -> Table:
+    """Mark the rows of a table of accuracies that are significantly better or worse, for a page."""
+    marks = {c.row: _find_mark(c) for c in comparisons if c.verdict == "different"}
+    rows = tuple(row if row.source else replace(row, mark=row.mark or marks.get(row.row, "")) for row in table.rows)
+    name, used = name_baseline(comparisons, table.labels), {row.mark for row in rows}
+    meanings = {HIGHER: "better", LOWER: "worse"}
+    legend = [f"{mark}: significantly {what} than {name}." for mark, what in meanings.items() if mark in used]
+    return replace(table, rows=rows, caption=" ".join([table.caption, *legend]))
 
 
 def _find_mark(c: Comparison) -> str:

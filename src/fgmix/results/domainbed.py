@@ -26,10 +26,12 @@ from msgspec.structs import replace
 
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import from_domainbed_dataset, known_domains, to_domainbed_dataset
-from fgmix.records.evaluations import Evaluation, Model
+from fgmix.records.evaluations import Evaluation, Evaluations, Model
 from fgmix.records.files import make_folder, read_bytes, write_bytes
 from fgmix.records.rows import label_arm, label_model, record_row
 from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, check_record, to_spec
+from fgmix.results.runs import Runs
+from fgmix.results.selection import find_test_domains
 
 _ACCURACY = re.compile(r"env(\d+)_(in|out)_acc")
 _PARTS = {"in": "train", "out": "holdout"}
@@ -54,57 +56,39 @@ class _Ours(msgspec.Struct, frozen=True):
     averaging_start: int = 0  # 0 in folders of earlier versions
 
 
-@dataclass(frozen=True)
-class DomainBedSweep:
-    """The runs of a DomainBed sweep."""
-
-    records: tuple[RunRecord, ...]
-    notes: tuple[str, ...]  # warnings about skipped lines and runs that are not done
-
-
-def from_domainbed(folder: str | Path) -> DomainBedSweep:
-    """Read a DomainBed sweep.
+def from_domainbed(folder: str | Path) -> Runs:
+    """Read a DomainBed sweep, with notes on skipped lines and on runs that are not done.
 
     Incomplete lines (of a run that was killed while writing) are skipped, unknown keys are ignored.
 
-    Args:
-        folder: the sweep's folder, DomainBed's --output_dir.
+    `folder` is the --output_dir of the sweep.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"Expected a folder with runs of DomainBed at {folder}. Found none. Check the path.")
     records: dict[tuple[Path | str, ...], RunRecord] = {}
-    notes = []
+    notes: list[str] = []
     for run in sorted(path.parent for path in folder.glob("*/results.jsonl")):
         try:
-            lines, broken = _read_lines(run / "results.jsonl")
+            lines = _read_lines(run, notes)
+            record = check_record(_to_record(run, lines)) if lines else None
         except UserError as error:
             notes.append(f"{run.name}: skipped. {error}")
-            continue
-        if broken:
-            notes.append(f"{run.name}: skipped {broken} unreadable line{'s' if broken > 1 else ''}")
-        if not lines:
-            notes.append(f"{run.name}: no evaluation")
-            continue
-        if not (run / "done").exists():
-            notes.append(
-                f"{run.name}: not done; its {len(lines)} evaluation{'s are' if len(lines) > 1 else ' is'} used"
-            )
-        try:
-            record = check_record(_to_record(run, lines))
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             notes.append(f"{run.name}: skipped; not what DomainBed writes ({type(error).__name__}: {error})")
         else:
-            ours = lines[0].ours
-            key = (run,) if ours is None else (ours.run, ours.arm)
-            records[key] = _join_models(records[key], record) if key in records else record
+            if record:
+                ours = lines[0].ours
+                key = (run,) if ours is None else (ours.run, ours.arm)
+                records[key] = _join_models(records[key], record) if key in records else record
     if not records:
         usable = f"none that can be used ({notes[0].rstrip('.')})" if notes else "none"
         raise UserError(
             f"Expected runs of DomainBed in {folder}, each with a results.jsonl. Found {usable}. "
             "Give the --output_dir of the sweep."
         )
-    return DomainBedSweep(tuple(records.values()), tuple(notes))
+    every = [*records.values()]
+    return Runs(every, partial_trials=True, notes=tuple(notes), test_domains=find_test_domains(every))
 
 
 @dataclass(frozen=True)
@@ -119,16 +103,22 @@ class _Line:
     ours: _Ours | None  # of a line that this module wrote
 
 
-def _read_lines(file: Path) -> tuple[list[_Line], int]:
-    """Read the complete lines of a file in order of steps, and how many are incomplete."""
+def _read_lines(run: Path, notes: list[str]) -> list[_Line]:
+    """Read the complete lines of a run in order of steps, with notes on what is missing."""
     lines, broken = [], 0
-    for text in read_bytes(file).decode("utf-8", "replace").splitlines():
+    for text in read_bytes(run / "results.jsonl").decode("utf-8", "replace").splitlines():
         try:
             lines.append(_parse_line(json.loads(text)))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            # Incomplete, or without what selection needs.
-            broken += 1
-    return sorted(lines, key=lambda line: line.step), broken
+            broken += 1  # incomplete, or without what selection needs
+    if broken:
+        notes.append(f"{run.name}: skipped {broken} unreadable line{'s' if broken > 1 else ''}")
+    if not lines:
+        notes.append(f"{run.name}: no evaluation")
+    elif not (run / "done").exists():
+        used = "evaluations are" if len(lines) > 1 else "evaluation is"
+        notes.append(f"{run.name}: not done; its {len(lines)} {used} used")
+    return sorted(lines, key=lambda line: line.step)
 
 
 def _parse_line(content: dict[str, Any]) -> _Line:
@@ -153,15 +143,16 @@ def _parse_line(content: dict[str, Any]) -> _Line:
 def _to_record(run: Path, lines: list[_Line]) -> RunRecord:
     args, hparams, ours = lines[0].args, dict(lines[0].hparams), lines[0].ours
     dataset = from_domainbed_dataset(args["dataset"])
-    names = ours.domains if ours else _domain_names(dataset, len(lines[0].accuracy))
-    test_domains = tuple(names[env] for env in args["test_envs"])
+    known, count = known_domains(dataset), len(lines[0].accuracy)
+    unnamed = known if len(known) == count else tuple(f"env{i}" for i in range(count))
+    names = ours.domains if ours else unnamed
     values = {
         "dataset": dataset,
         "dataset_name": dataset,
         "data": _MAKER,
         "algorithm": ours.algorithm if ours else name_algorithm(args["algorithm"]),
         "arm": ours.arm if ours else "",
-        "test_domains": test_domains,
+        "test_domains": tuple(names[env] for env in args["test_envs"]),
         "batch_size": hparams.pop("batch_size", 32),
         "dropout": float(hparams.pop("resnet_dropout", 0.0)),
         "settings": hparams,  # under DomainBed's names
@@ -180,22 +171,23 @@ def _to_record(run: Path, lines: list[_Line]) -> RunRecord:
         "channels_last": False,
         "input_shape": (),
     }
-    spec = to_spec(values, ResolvedSpec)
+    model = ours.model if ours else "raw"
     evaluations = [
         {
             "step": line.step,
-            "accuracy": {ours.model if ours else "raw": {names[env]: parts for env, parts in line.accuracy.items()}},
+            "accuracy": {model: {names[env]: parts for env, parts in line.accuracy.items()}},
             "loss": {},
             "metrics": line.metrics,
         }
         for line in lines
     ]
     return RunRecord(
-        spec=spec,
+        spec=to_spec(values, ResolvedSpec),
         status="done",
         fgmix_version=_MAKER,
         domains=names,
-        evaluations=msgspec.convert(evaluations, list[Evaluation]),  # which checks that accuracies are shares
+        # checks that accuracies are shares
+        evaluations=Evaluations(msgspec.convert(evaluations, list[Evaluation])),
         label=ours.label if ours else args["algorithm"],
         domainbed_name=None if ours else args["algorithm"],
         folder=run,
@@ -218,12 +210,6 @@ def name_algorithm(name: str) -> str:
     ('andmask', 'l2a_ot + swa')
     """
     return re.sub(r"(?<=\w)[ -](?=\w)", "_", name.lower())
-
-
-def _domain_names(dataset: str, count: int) -> tuple[str, ...]:
-    """Return the names of the dataset's domains if it is known and has that many, else env0, env1, …"""
-    names = known_domains(dataset)
-    return names if len(names) == count else tuple(f"env{i}" for i in range(count))
 
 
 def is_from_domainbed(record: RunRecord) -> bool:
@@ -255,7 +241,8 @@ def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str 
 
 
 def _write_run(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
-    spec, names = record.spec, _order_domains(record)
+    spec, known = record.spec, known_domains(record.dataset)
+    names = known if set(known) == set(record.domains) else record.domains  # DomainBed's order, if it is known
     row = record_row(record)
     arm = ", ".join(filter(None, (row.arm, row.origin, variant)))
     ours = _Ours(spec.name, spec.algorithm, arm, model, record.label, names, spec.averaging_start)
@@ -291,12 +278,6 @@ def _write_run(record: RunRecord, model: Model, folder: Path, variant: str) -> P
     if record.status == "done":
         write_bytes(run / "done", b"done")
     return run
-
-
-def _order_domains(record: RunRecord) -> tuple[str, ...]:
-    """Return the domains in DomainBed's order, if it is known; else in ours."""
-    known = known_domains(record.dataset)
-    return known if set(known) == set(record.domains) else record.domains
 
 
 def _name_scores(evaluation: Evaluation, model: Model, names: tuple[str, ...]) -> dict[str, float]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from fgmix.errors import unknown
 from fgmix.escape import escape_markdown
 from fgmix.records.files import read_json
 from fgmix.records.schema import RunRecord, command
 from fgmix.records.store import RunFolder
-from fgmix.results.differences import MARKS
+from fgmix.results.differences import HIGHER, LOWER, MARKS
 from fgmix.results.domainbed import collect_hparams, is_from_domainbed
 from fgmix.results.rounding import accuracy_text
-from fgmix.results.runs import Runs
+from fgmix.results.runs import Runs, write_value
 from fgmix.results.selection import Cell, Missing, Rule, Selected, select
 
-_PRINTED = re.compile(f" ({'|'.join(MARKS.values())})$")  # the mark after a label in a table
+_PRINTED = re.compile(f" ({'|'.join([*MARKS.values(), HIGHER, LOWER])})$")  # the mark after a label in a table
 
 
 def explain_number(
@@ -25,12 +26,7 @@ def explain_number(
 ) -> list[str]:
     """List the runs behind a number: those selected in each trial, the others, and commands to repeat them.
 
-    Args:
-        runs: the runs.
-        dataset: of the number.
-        algorithm: the row, by its key (all models of its runs) or by its label as printed (one model).
-        domain: the test domain.
-        rule: the selection rule.
+    `algorithm` is the row by its key (all models of its runs) or by its label as printed (one model).
     """
     lines: list[str] = []
     known: set[str] = set()
@@ -81,9 +77,11 @@ def describe_origin(record: RunRecord) -> str:
     DomainBed has its own names of hyper-parameters; they are mapped to ours in the algorithms' files, which need torch.
     """
     if is_from_domainbed(record):
-        hparams = ", ".join(f"{name}={_text(value)}" for name, value in collect_hparams(record.spec).items())
+        hparams = ", ".join(f"{name}={write_value(value)}" for name, value in collect_hparams(record.spec).items())
         return f"run by DomainBed with {hparams}"
-    return command(record.spec, str(record.folder.parent) if record.folder else "runs")
+    if record.folder:
+        return command(record.spec, str(record.folder.parent))
+    return command(msgspec.structs.replace(record.spec, data_root=""), "runs")  # packed: of another machine
 
 
 def _environment(folder: Path | None) -> str:
@@ -94,7 +92,3 @@ def _environment(folder: Path | None) -> str:
     if not isinstance(environment, dict):
         return "environment not recorded"
     return ", ".join(f"{name} {value}" for name, value in environment.items() if value is not None)
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

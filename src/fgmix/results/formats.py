@@ -14,7 +14,7 @@ from pathlib import Path
 from fgmix.errors import unknown
 from fgmix.escape import escape_csv, escape_latex, escape_markdown
 from fgmix.records.files import write_bytes
-from fgmix.results.tables import Entry, Table
+from fgmix.results.tables import Table
 
 
 class Tables(tuple[Table, ...]):
@@ -48,13 +48,7 @@ def markdown(table: Table) -> str:
     notes = footnotes(table)
     head = [escape_markdown(name) for name in (table.corner, *table.columns)]
     lines = [f"### {escape_markdown(table.title)}", "", _line(head), _line(["---", *["---:"] * len(table.columns)])]
-    for row in table.rows:
-        cells = [
-            ("**{}**" if table.is_best(row, i) else "{}").format(escape_markdown(entry.shown))
-            + _mark(entry, notes, " [{}]")
-            for i, entry in enumerate(row.entries)
-        ]
-        lines.append(_line([escape_markdown(table.label(row)), *cells]))
+    lines += [_line(cells) for cells in _write_cells(table, escape_markdown, "**{}**", " [{}]")]
     lines += ["", escape_markdown(table.caption)]
     for text, number in notes.items():
         lines += ["", f"[{number}] {escape_markdown(text)}"]
@@ -65,13 +59,8 @@ def html(table: Table) -> str:
     """Write an HTML table, the best of each column in bold, with footnotes below."""
     notes = footnotes(table)
     lines = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in (table.corner, *table.columns))}</tr>"]
-    for row in table.rows:
-        cells = [
-            ("<b>{}</b>" if table.is_best(row, i) else "{}").format(escape(entry.shown))
-            + _mark(entry, notes, "<sup>{}</sup>")
-            for i, entry in enumerate(row.entries)
-        ]
-        lines.append(f"<tr><th>{escape(table.label(row))}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    for head, *cells in _write_cells(table, escape, "<b>{}</b>", "<sup>{}</sup>"):
+        lines.append(f"<tr><th>{head}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     below = [f"<p>{escape(table.caption)}</p>", *(f"<p><sup>{n}</sup> {escape(text)}</p>" for text, n in notes.items())]
     return "\n".join([f"<h3>{escape(table.title)}</h3>", "<table>", *lines, "</table>", *below])
 
@@ -83,17 +72,8 @@ def latex(table: Table, label: str = "") -> str:
         table: the table.
         label: for `\ref`; by default made from the title.
     """
-    notes = footnotes(table)
-    head = [table.corner, *table.columns]
-    body = []
-    for row in table.rows:
-        cells = [
-            (r"\textbf{{{}}}" if table.is_best(row, i) else "{}").format(escape_latex(entry.shown))
-            + _mark(entry, notes, r"\textsuperscript{{{}}}")
-            for i, entry in enumerate(row.entries)
-        ]
-        body.append(" & ".join([escape_latex(table.label(row)), *cells]) + r" \\")
-    below = [rf"\par\footnotesize\textsuperscript{{{number}}} {escape_latex(text)}" for text, number in notes.items()]
+    body = _write_cells(table, escape_latex, r"\textbf{{{}}}", r"\textsuperscript{{{}}}")
+    below = [rf"\par\footnotesize\textsuperscript{{{n}}} {escape_latex(text)}" for text, n in footnotes(table).items()]
     lines = [
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",
@@ -102,9 +82,9 @@ def latex(table: Table, label: str = "") -> str:
         rf"\label{{{label or name_label(table.title)}}}",
         rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}",
         r"\toprule",
-        " & ".join(map(escape_latex, head)) + r" \\",
+        " & ".join(map(escape_latex, (table.corner, *table.columns))) + r" \\",
         r"\midrule",
-        *body,
+        *(" & ".join(cells) + r" \\" for cells in body),
         r"\bottomrule",
         r"\end{tabular}",
         *below,
@@ -162,8 +142,20 @@ def footnotes(table: Table) -> dict[str, int]:
     return {note: number for number, note in enumerate(notes, start=1)}
 
 
-def _mark(entry: Entry, notes: dict[str, int], template: str) -> str:
-    return template.format(notes[entry.note]) if entry.note else ""
+def _write_cells(table: Table, escape: Callable[[str], str], bold: str, mark: str) -> list[list[str]]:
+    """Write the cells of each row: its label, and its entries with the numbers of their footnotes, the best in bold."""
+    notes = footnotes(table)
+    return [
+        [
+            escape(table.label(row)),
+            *(
+                (bold if table.is_best(row, i) else "{}").format(escape(entry.shown))
+                + (mark.format(notes[entry.note]) if entry.note else "")
+                for i, entry in enumerate(row.entries)
+            ),
+        ]
+        for row in table.rows
+    ]
 
 
 def _line(cells: list[str]) -> str:

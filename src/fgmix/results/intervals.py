@@ -1,4 +1,4 @@
-"""Intervals of a mean difference, for these test domains and for a new one like them, and tests of equivalence.
+"""Intervals of a mean difference, for these test domains and for a new one like them, equivalence, and power.
 
 With d_{t,i} the difference of two rows on test domain t in trial i, n_t trials on each of k domains and
 d̄_t = mean_i d_{t,i}:
@@ -20,13 +20,18 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
 from fgmix.records.metrics import Floats
+from fgmix.results.rounding import points_text
 
 Interval = tuple[float, float]
+ALPHA = 0.05  # level of significance; intervals cover 1 − α
+POWER = 0.8  # probability of finding a difference that counts as detectable
+GUESS = 2.0  # points; the spread of FGMix − ERM on PACS is 2.05 (docs/replication/pacs.md)
+MORE_TRIALS = 10  # with which a plan is compared
 
 
 @dataclass(frozen=True)
@@ -68,11 +73,11 @@ class MeanDifference:
         shares = sum(1 / len(d) for d in self.by_domain.values())
         return math.sqrt(squares / self.freedom * shares) / len(self.by_domain)
 
-    def interval(self, alpha: float = 0.05) -> Interval | None:
+    def interval(self, alpha: float = ALPHA) -> Interval | None:
         """Compute the interval for these test domains; None if no domain has two trials."""
         return _interval(self.mean, self.error, self.freedom, alpha)
 
-    def interval_for_new(self, alpha: float = 0.05) -> Interval | None:
+    def interval_for_new(self, alpha: float = ALPHA) -> Interval | None:
         """Compute the interval for a new domain drawn like these; None for a single domain."""
         k = len(self.by_domain)
         error = float(self.domain_means.std(ddof=1)) / math.sqrt(k) if k > 1 else math.nan
@@ -99,3 +104,46 @@ def _interval(mean: float, error: float, freedom: int, alpha: float) -> Interval
         return None
     half = float(t.isf(alpha / 2, freedom)) * error
     return mean - half, mean + half
+
+
+def detectable_difference(spread: float | None, pairs: int, alpha: float = ALPHA) -> float | None:
+    """Compute the difference that a two-sided t test of pairs finds with 80 % power; None for a single pair.
+
+    With n pairs whose differences have the standard deviation s, the test statistic of a true difference δ has a
+    noncentral t distribution with n − 1 degrees of freedom and noncentrality δ √n / s. Wilcoxon's test needs about 5 %
+    more pairs (Hodges and Lehmann, 1956, https://doi.org/10.1214/aoms/1177728261).
+
+    `spread` is s; `alpha` is the level of the test: with Holm's correction of m tests, the strictest is α / m.
+
+    Example:
+        >>> round(detectable_difference(2.05, 12), 1)
+        1.8
+    """
+    if spread is None or pairs < 2:
+        return None
+    return spread / math.sqrt(pairs) * _find_noncentrality(pairs - 1, alpha)
+
+
+@cache  # the rows of a table have few numbers of pairs
+def _find_noncentrality(freedom: int, alpha: float) -> float:
+    """Find the noncentrality at which a two-sided t test at level α has the power `POWER`."""
+    from scipy.optimize import brentq
+    from scipy.stats import nct, t
+
+    critical = float(t.isf(alpha / 2, freedom))
+    return float(brentq(lambda nc: float(nct.sf(critical, freedom, nc)) - POWER, 0.0, 3 * critical + 10))
+
+
+def describe_power(trials: int, domains: int, rows: int, spread: float) -> str:
+    """Say what a sweep can find: with its trials and with more, before and after Holm's correction over its rows.
+
+    >>> describe_power(3, 4, 2, 2.05)
+    "3 trials × 4 test domains detect about 1.8 points; 10 trials 0.9 (2.1 and 1.0 after Holm's correction over 2 rows)"
+    """
+    counts = [trials, MORE_TRIALS] if trials < MORE_TRIALS else [trials]
+    found = ([detectable_difference(spread, n * domains, ALPHA / m) for n in counts] for m in (1, rows))
+    alone, holm = (["no" if points is None else points_text(points) for points in each] for each in found)
+    design = f"{trials} trial{'s' if trials > 1 else ''} × {domains} test domain{'s' if domains > 1 else ''}"
+    more = "".join(f"; {MORE_TRIALS} trials {points}" for points in alone[1:])
+    corrected = f" ({' and '.join(holm)} after Holm's correction over {rows} rows)" if rows > 1 else ""
+    return f"{design} detect about {alone[0]} points{more}{corrected}"

@@ -11,14 +11,13 @@ import numpy as np
 
 from fgmix.records.evaluations import METRIC_NAMES, Metric, Metrics
 from fgmix.records.metrics import is_unbalanced, pooled_confusion
-from fgmix.records.rows import Row
+from fgmix.records.rows import Row, shorten_labels
 from fgmix.records.schema import RunRecord
 from fgmix.results.rounding import DASH, accuracy_text
 from fgmix.results.selection import Selected, Selection
 from fgmix.results.tables import Entry, Table, TableRow, drop_empty, order_rows
 
 COLUMNS = (
-    "Majority class",
     "Accuracy",
     "Balanced accuracy",
     "Macro F1",
@@ -28,7 +27,7 @@ COLUMNS = (
     "Worst domain",
 )
 MOST_CLASSES = 20  # columns of a table of recalls
-MOST_COLUMNS = 12  # classes of a printed confusion matrix
+MOST_COLUMNS = 12  # classes or domains of a printed table
 MOST_ROWS = 32  # classes whose recall is printed
 
 ByDomain = Mapping[str, Sequence[Metrics]]  # those of all trials
@@ -52,19 +51,20 @@ def metrics_tables(selection: Selection) -> list[Table]:
         metric, classes = runs[dataset].spec.metric, runs[dataset].classes
         caption = (
             "Means over test domains and trials, in percent, on the part of the test domain that is reported. "
-            "Majority class: share of the most frequent class, which is the accuracy of always predicting it. AUROC: "
-            "one class against the rest, mean over classes. Lowest recall: of the class that is found least. Worst "
-            f"domain: that of the lowest {METRIC_NAMES[metric]}."
+            "Always predicting the most frequent class of each domain is correct for "
+            f"{_write_majority(rows.values())} of the samples. AUROC: one class against the rest, mean over classes. "
+            f"Lowest recall: of the class that is found least. Worst domain: that of the lowest {METRIC_NAMES[metric]}."
         )
         if any(m.calibration_error is not None for of in rows.values() for each in of.values() for m in each):
             caption += " Calibration error: expected difference between confidence and accuracy."
+        labels = shorten_labels(selection.labels, rows)
         cells = tuple(TableRow(row, _metric_entries(domains, metric)) for row, domains in rows.items())
-        table = Table(f"{dataset}: other metrics", caption, COLUMNS, cells, selection.labels, best=False)
+        table = Table(f"{dataset}: other metrics", caption, COLUMNS, cells, labels, best=False)
         tables.append(drop_empty(table))
         if 0 < len(classes) <= MOST_CLASSES:
             caption = "Share of the samples of a class that are found, in percent; means over test domains and trials."
             cells = tuple(TableRow(row, _recall_entries(domains, len(classes))) for row, domains in rows.items())
-            tables.append(Table(f"{dataset}: recall by class", caption, classes, cells, selection.labels, best=False))
+            tables.append(Table(f"{dataset}: recall by class", caption, classes, cells, labels, best=False))
     return tables
 
 
@@ -80,6 +80,12 @@ def collect_metrics(selection: Selection) -> dict[str, dict[Row, dict[str, list[
     return by_dataset
 
 
+def _write_majority(rows: Iterable[ByDomain]) -> str:
+    """Write the share of the most frequent class; the lowest and the highest where rows have other domains."""
+    shares = sorted({average_metric(domains, "majority").shown for domains in rows}, key=float)
+    return f"{' to '.join(dict.fromkeys([shares[0], shares[-1]]))} %"
+
+
 def average_metric(domains: ByDomain, name: str) -> Entry:
     """Average a metric over the trials of each domain, then over domains, in percent."""
     return _average((map(attrgetter(name), each) for each in domains.values()), "not recorded")
@@ -93,7 +99,6 @@ def _metric_entries(domains: ByDomain, metric: Metric) -> tuple[Entry, ...]:
     worst = min(values, key=values.__getitem__)
     lowest = 100 * values[worst]
     return (
-        average(lambda m: m.majority),
         average(lambda m: m.accuracy),
         average(lambda m: m.balanced_accuracy),
         average(lambda m: m.macro_f1),
@@ -136,8 +141,7 @@ def metrics_table(domains: Mapping[str, Metrics], plain: Plain = str) -> str:
         [
             plain(domain),
             str(m.samples),
-            *map(percent, (m.majority, m.accuracy, m.balanced_accuracy, m.macro_f1)),
-            DASH if m.auroc is None else f"{m.auroc:.3f}",
+            *map(percent, (m.majority, m.accuracy, m.balanced_accuracy, m.macro_f1, m.auroc)),
         ]
         for domain, m in domains.items()
     ]
@@ -165,14 +169,6 @@ def recall_table(classes: Sequence[str], domains: Mapping[str, Metrics], plain: 
     return table(["Recall of class", *map(plain, domains)], [cells for _, cells in rows])
 
 
-def confusion_table(classes: Sequence[str], matrix: Sequence[Sequence[int]], plain: Plain = str) -> str:
-    """Make a table of true classes (rows) and predicted ones (columns); empty for too many classes to print."""
-    if not matrix or len(classes) > MOST_COLUMNS:
-        return ""
-    rows = [[plain(name), *map(str, row)] for name, row in zip(classes, matrix, strict=True)]
-    return table(["True class \\ predicted", *map(plain, classes)], rows)
-
-
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Make a Markdown table whose first column is text and whose others are numbers."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
@@ -187,21 +183,22 @@ def summarize_run(record: RunRecord) -> tuple[list[str], str, str]:
     if record.status == "diverged":
         lines = [f"The loss was not finite at step {record.diverged_at}: the run diverged."]
         return lines, "", f"Run: {record.folder}"
+    shown = [(model, *record.best(model)) for model in record.models]
+    metrics = record.unseen.get(record.models[-1], {})  # of the averaged model, if there is one
+    confusion = pooled_confusion({name: metrics[name] for name in record.spec.test_domains if name in metrics})
+    is_misleading = record.spec.metric == "accuracy" and bool(confusion) and is_unbalanced([*map(sum, confusion)])
+    rises = record.still_improving
     lines = []
-    for model in record.models:
-        place, validation = record.best(model)
+    for model, place, validation in shown:
         best = record.evaluations[place]
         metric = METRIC_NAMES[record.spec.metric]
         lines.append(f"{model}, step {best.step:,} (selected by validation {metric}, {percent(validation)})")
         parts = best.accuracy[model]
         lines += [f"  {name} (test): {percent(parts[name]['train'])}" for name in parts if name not in record.sources]
         lines += [f"  {name} (source): {percent(parts[name]['holdout'])}" for name in record.sources if name in parts]
-    tables = ""
-    if metrics := record.unseen.get(record.models[-1]):  # of the averaged model, if there is one
-        confusion = pooled_confusion({name: metrics[name] for name in record.spec.test_domains if name in metrics})
-        tables = f"Test domains, {record.models[-1]}:\n\n{metrics_table(metrics)}\n"
-        if record.spec.metric == "accuracy" and confusion and is_unbalanced([*map(sum, confusion)]):
-            tables += "\nThe classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy.\n"
-    if record.still_improving:
+    tables = f"Test domains, {record.models[-1]}:\n\n{metrics_table(metrics)}\n" if metrics else ""
+    if is_misleading:
+        tables += "\nThe classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy.\n"
+    if rises:
         tables += "\nStill improving at the last step: raise --steps.\n"
     return lines, tables, f"Run: {record.folder}"

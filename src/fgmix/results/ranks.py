@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fgmix.errors import UserError
-from fgmix.records.rows import Labels, Row, label_row
-from fgmix.results.power import ALPHA
-from fgmix.results.rounding import p_equation, rank_text
+from fgmix.records.rows import Labels, Row, label_row, shorten_labels
+from fgmix.results.intervals import ALPHA
+from fgmix.results.rounding import p_equation, two_decimals
 from fgmix.results.selection import Selection
 from fgmix.results.statistics import DIGITS, accuracies_by_row, copies
 from fgmix.results.tables import Entry, Table, TableRow, order_rows
@@ -91,11 +91,12 @@ def critical_difference(rows: int, pairs: int) -> float:
 
 def ranking_table(ranking: Ranking, labels: Labels, title: str = RANKS) -> Table:
     """Make the table of average ranks, best first; the caption has Friedman's test and the critical difference."""
-    rows = tuple(TableRow(row, (Entry(rank, text=rank_text(rank)),)) for row, rank in ranking.ranks.items())
+    labels = shorten_labels(labels, [*ranking.ranks, *ranking.copies])
+    rows = tuple(TableRow(row, (Entry(rank, text=two_decimals(rank)),)) for row, rank in ranking.ranks.items())
     caption = (
         f"Average rank over {ranking.pairs} trials and test domains; 1 is the best. Friedman: χ² = "
         f"{ranking.statistic:.2f}, {p_equation(ranking.p)}. Ranks that differ by less than "
-        f"{rank_text(ranking.critical_difference)} cannot be told apart (Nemenyi, α = {ALPHA:g})."
+        f"{two_decimals(ranking.critical_difference)} cannot be told apart (Nemenyi, α = {ALPHA:g})."
     )
     caption = " ".join(filter(None, (caption, describe_unranked(ranking, labels))))
     return Table(title, caption, (AVERAGE_RANK,), rows, labels, best=False)

@@ -13,18 +13,14 @@ from msgspec import structs
 
 from fgmix.errors import UserError, reason_of
 from fgmix.records.files import check_path
-from fgmix.records.plans import Plan, read_plans
 from fgmix.records.schema import RunRecord
+from fgmix.records.status import Plan, read_plans
 from fgmix.records.store import RECORD, read_record, unpack
-from fgmix.results import domainbed
-from fgmix.results.codes import describe_codes
 from fgmix.results.costs import read_costs
-from fgmix.results.filters import Names, keep_runs
-from fgmix.results.grids import split_grids
-from fgmix.results.runs import Runs
+from fgmix.results.domainbed import from_domainbed as read_domainbed
+from fgmix.results.runs import Grid, Names, Runs
 from fgmix.results.selection import find_test_domains
-from fgmix.results.settings import mark_settings
-from fgmix.results.single_source import split_single_source
+from fgmix.results.settings import describe_codes, mark_settings
 
 Place = str | os.PathLike[str]
 MOST_NOTES = 10  # about skipped files
@@ -67,22 +63,28 @@ def read_runs(
     if not ours and not theirs:
         raise UserError("Expected a folder of runs, or --from-domainbed with a folder. Found neither. Name one.")
     names = name_origins(ours, theirs) if len(ours) + len(theirs) > 1 else [""]
-    parts = [*(_read_folder(place, {} if known is None else known) for place in ours), *map(_read_domainbed, theirs)]
-    parts = [_mark(part, name) if name else part for part, name in zip(parts, names)]
+    records, notes, plans = [], [], dict[Path, list[Plan]]()
+    known = {} if known is None else known
+    parts = [*(_read_folder(place, known, plans) for place in ours), *map(read_domainbed, theirs)]
+    planned: dict[str, set[str]] = defaultdict(set)
+    for part, name in zip(parts, names):
+        notes += [f"{name}: {note}" if name else note for note in part.notes]
+        changed = {**({"origin": name} if name else {}), **({"code": ""} if accept_code else {})}
+        records += [structs.replace(record, **changed) for record in part.records]
+        for dataset, held_out in part.test_domains.items():
+            planned[dataset].update(held_out)
+    plain, grids = split_grids(records, plans)
     joined = Runs(
-        [record for part in parts for record in part.records],
-        [grid for part in parts for grid in part.grids],
+        plain,
+        grids,
         next((part.costs for part in parts if part.costs is not None), None),
         partial_trials=all(part.partial_trials for part in parts),
-        notes=tuple(note for part in parts for note in part.notes),
-        test_domains=_join_test_domains(parts),
+        notes=tuple(notes),
+        test_domains=planned,
         folders=tuple(ours),
         from_domainbed=tuple(theirs),
     )
-    kept = keep_runs(
-        _change(joined, code="") if accept_code else joined, where or {}, datasets, algorithms, test_domains
-    )
-    return _mark_settings(kept)
+    return _mark_settings(joined.keep(where, datasets=datasets, algorithms=algorithms, test_domains=test_domains))
 
 
 def _list_places(name: str, places: Any) -> list[Path]:
@@ -96,14 +98,6 @@ def _mark_settings(runs: Runs) -> Runs:
     notes = (*runs.notes, *describe_codes(runs.all_records()))
     others, single = split_single_source(mark_settings(runs.records))
     return replace(runs, records=others, single_source=single, grids=grids, notes=notes)
-
-
-def _join_test_domains(parts: Sequence[Runs]) -> dict[str, set[str]]:
-    joined: dict[str, set[str]] = defaultdict(set)
-    for part in parts:
-        for dataset, names in part.test_domains.items():
-            joined[dataset].update(names)
-    return joined
 
 
 def name_origins(folders: Sequence[Path], from_domainbed: Sequence[Path] = ()) -> list[str]:
@@ -120,29 +114,8 @@ def name_origins(folders: Sequence[Path], from_domainbed: Sequence[Path] = ()) -
     return [f"DomainBed: {name}" if number >= len(folders) else name for number, name in enumerate(names)]
 
 
-def _mark(runs: Runs, origin: str) -> Runs:
-    """Mark every run and note with its origin."""
-    return replace(_change(runs, origin=origin), notes=tuple(f"{origin}: {note}" for note in runs.notes))
-
-
-def _change(runs: Runs, **fields: str) -> Runs:
-    """Change fields of every record."""
-    copies = {id(record): structs.replace(record, **fields) for record in runs.all_records()}
-
-    def change(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
-        return tuple(copies[id(record)] for record in records)
-
-    grids = [replace(grid, records=change(grid.records)) for grid in runs.grids]
-    return replace(runs, records=change(runs.records), grids=grids)
-
-
-def _read_domainbed(folder: Path) -> Runs:
-    sweep = domainbed.from_domainbed(folder)
-    held_out = find_test_domains(sweep.records)
-    return Runs(sweep.records, partial_trials=True, notes=sweep.notes, test_domains=held_out)
-
-
-def _read_folder(folder: Path, known: dict[Path, RunRecord]) -> Runs:
+def _read_folder(folder: Path, known: dict[Path, RunRecord], plans: dict[Path, list[Plan]]) -> Runs:
+    """Read all records of a folder, with its times per step; its plans are added to `plans`."""
     if os.path.lexists(folder) and not os.path.isdir(folder):
         records = unpack(folder)
         return Runs(records, test_domains=find_test_domains(records))
@@ -154,11 +127,11 @@ def _read_folder(folder: Path, known: dict[Path, RunRecord]) -> Runs:
         advice = notes[0] if notes else f"Run `fgmix sweep --out {folder}` first."
         raise NothingFinished(f"Expected finished runs in {folder}. Found none. {advice}")
     sweeps = dict.fromkeys(record.folder.parent for record in records if record.folder)  # folders of the sweeps
-    plans = {out: _read_plans(out, notes) for out in sweeps}
-    plain, grids = split_grids(records, plans)
+    own = {out: _read_plans(out, notes) for out in sweeps}
+    plans |= own
     if len(notes) > MOST_NOTES:
         notes[MOST_NOTES:] = [f"{len(notes) - MOST_NOTES} more were skipped."]
-    return Runs(plain, grids, costs, notes=tuple(notes), test_domains=_find_planned(records, plans))
+    return Runs(records, costs=costs, notes=tuple(notes), test_domains=_find_planned(records, own))
 
 
 def _find_planned(records: Sequence[RunRecord], plans: Mapping[Path, Sequence[Plan]]) -> dict[str, set[str]]:
@@ -214,3 +187,51 @@ def _find_records(folder: Path, notes: list[str]) -> list[Path]:
                 f"Skipped the folder {place}. It cannot be opened ({reason_of(error)}). Check its permissions."
             )
     return files
+
+
+def split_grids(
+    records: Sequence[RunRecord], plans: Mapping[Path, Sequence[Plan]]
+) -> tuple[list[RunRecord], list[Grid]]:
+    """Split the records into those outside of grids, and the grids; sweeps over the same grid are merged.
+
+    An algorithm without any of a grid's settings, such as ERM in a sweep over λ₀, is outside of it: its runs are the
+    same at every point, and would be counted several times.
+    """
+    if not any(plan.grid for in_folder in plans.values() for plan in in_folder):
+        return list(records), []
+    plain: set[Path] = set()
+    members: dict[tuple[tuple[str, tuple[Any, ...]], ...], set[Path]] = {}
+    for folder, in_folder in plans.items():
+        for plan in in_folder:
+            wanted = members.setdefault(tuple(plan.grid.items()), set()) if plan.grid else plain
+            wanted.update(folder / name for name in plan.runs)
+    grids = [
+        Grid(
+            dict(values), tuple(r for r in records if r.folder in wanted and r.spec.all_settings.keys() & dict(values))
+        )
+        for values, wanted in members.items()
+    ]
+    only_in_grids = {record.folder for grid in grids for record in grid.records} - plain
+    return [record for record in records if record.folder not in only_in_grids], [
+        grid for grid in grids if grid.records
+    ]
+
+
+def split_single_source(records: Sequence[RunRecord]) -> tuple[list[RunRecord], list[RunRecord]]:
+    """Split off the runs of studies over single sources: several domains are the only source in turn.
+
+    In a study that also holds out single domains, runs that hold out two are the pairs of leave-one-domain-out.
+    """
+    sets: dict[tuple[str, str], set[tuple[str, ...]]] = defaultdict(set)
+    for record in records:
+        sets[record.dataset, record.origin].add(record.spec.test_domains)
+
+    def is_single(record: RunRecord) -> bool:
+        tests, every = record.spec.test_domains, sets[record.dataset, record.origin]
+        least = 2 if all(len(names) > 1 for names in every) else 3
+        others = [names for names in every if len(names) == len(tests)]
+        return len(record.sources) == 1 and len(tests) >= least and len(others) > 1
+
+    single = [record for record in records if is_single(record)]
+    known = {id(record) for record in single}
+    return [record for record in records if id(record) not in known], single

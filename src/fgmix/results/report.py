@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fgmix.errors import UserError
 from fgmix.records.rows import Row
@@ -12,16 +13,13 @@ from fgmix.records.schema import RunRecord
 from fgmix.results.costs import cost_table
 from fgmix.results.differences import comparison_table, mark_rows
 from fgmix.results.formats import Tables
-from fgmix.results.grid_tables import grid_tables
-from fgmix.results.image_lists import list_tables
 from fgmix.results.other_metrics import metrics_tables
 from fgmix.results.paper_rows import add_paper_rows
 from fgmix.results.ranks import RANKS, Ranking, rank_rows, ranking_table, unranked_table
-from fgmix.results.rules import rule_tables
 from fgmix.results.runs import Runs, as_runs
-from fgmix.results.selection import Rule, Selection, compute_once, select
-from fgmix.results.single_source import single_source_tables
+from fgmix.results.selection import Rule, Selection, select
 from fgmix.results.statistics import BASELINE, Comparisons, accuracies_by_row, check_margin, compare, copies, is_row
+from fgmix.results.studies import grid_tables, list_tables, rule_tables, single_source_tables
 from fgmix.results.tables import Spread, Table, dataset_table, overall_table
 
 
@@ -69,10 +67,7 @@ def tabulate(
 def all_tables(runs: Runs, selection: Selection | None, choices: Choices) -> list[Table]:
     """Make the tables of runs outside of grids, of other metrics, of single sources, of grids, and of times per step.
 
-    Args:
-        runs: finished runs.
-        selection: the selection among the runs outside of grids; None if there are none.
-        choices: how results are selected and shown.
+    `selection` is that of the runs outside of grids; None if there are none.
     """
     tables: list[Table] = []
     if selection is not None:
@@ -114,7 +109,7 @@ def report_tables(
     return [*tables, *_rank_tables(selection)]
 
 
-@compute_once
+@lru_cache(16)
 def compare_all(
     selection: Selection, baseline: str = BASELINE, margin: float | None = None
 ) -> Mapping[str | None, Comparisons]:
@@ -134,7 +129,7 @@ def has_overall(selection: Selection) -> bool:
     return any(len(names) > 1 for names in datasets.values())
 
 
-@compute_once
+@lru_cache(16)
 def rankings(selection: Selection) -> dict[str, Ranking]:
     """Rank the rows over all datasets, or, if that is impossible, on each dataset that allows it; by title.
 
@@ -154,8 +149,8 @@ def rankings(selection: Selection) -> dict[str, Ranking]:
 
 def _rank_tables(selection: Selection) -> list[Table]:
     """Make the table of average ranks, or of the reason why there are none; empty for two rows."""
-    twins = copies(selection)
-    rows = [row for row in accuracies_by_row(selection) if row not in twins]
+    twins = copies(selection, None)
+    rows = [row for row in accuracies_by_row(selection, None) if row not in twins]
     if len(rows) < 3:  # the ranks of two add nothing to their difference
         return []
     try:

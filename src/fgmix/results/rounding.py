@@ -1,4 +1,4 @@
-"""Rounding of printed numbers: all tables, pages and figures use it, so that a number is printed the same everywhere.
+"""How numbers and settings are printed: the same in all tables, pages and figures.
 
 Numbers are rounded once, from the full value, to the nearest decimal; ties are rounded to the even digit, as in Python
 and in DomainBed's tables. Nothing else in the package or in the report's script may round an accuracy: a second
@@ -7,7 +7,23 @@ rounding (62.249 → 62.25 → 62.3) or another rule for ties (JavaScript rounds
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+from fgmix.records.digests import digest_of
+
 DASH = "–"  # for a missing number
+SYMBOLS = {"alpha": "α", "lam": "λ₀"}  # the paper's symbols of settings
+_NEGATIVE = re.compile(r"(?<![^\s(\[=])-(?=\d)")
+
+
+def typeset(text: str) -> str:
+    """Replace hyphens before numbers by minus signs, where a person reads them: on the page and in figures.
+
+    >>> typeset("-0.1 [-0.4, +0.2], ResNet-50")
+    '−0.1 [−0.4, +0.2], ResNet-50'
+    """
+    return _NEGATIVE.sub("−", text)
 
 
 def accuracy_text(percent: float, spread: float | None = None) -> str:
@@ -67,19 +83,34 @@ def p_equation(p: float) -> str:
     return f"p {'' if p < 0.001 else '= '}{p_text(p)}"
 
 
-def rank_text(rank: float) -> str:
-    """Write an average rank, or a difference of two.
+def two_decimals(number: float) -> str:
+    """Write a ratio of two times, an average rank or a difference of ranks.
 
-    >>> rank_text(1.375)
-    '1.38'
+    >>> two_decimals(1.098), two_decimals(1.375)
+    ('1.10', '1.38')
     """
-    return f"{rank:.2f}"
+    return f"{number:.2f}"
 
 
-def ratio_text(ratio: float) -> str:
-    """Write a ratio of two times.
+def format_setting(name: str, value: Any) -> str:
+    """Print a setting with its value.
 
-    >>> ratio_text(1.098)
-    '1.10'
+    >>> format_setting("alpha", 0.1)
+    'α = 0.1'
     """
-    return f"{ratio:.2f}"
+    return f"{SYMBOLS.get(name, name)} = {format_value(value)}"
+
+
+def format_value(value: Any) -> str:
+    """Print the value of a setting.
+
+    >>> format_value(("alarm clock", "dog"))
+    'alarm clock, dog'
+    """
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        text = ", ".join(map(str, value))
+        # hundreds of class names that differ in a few of them: a digest tells them apart
+        return text if len(text) <= 40 else f"{text[:30]}… ({digest_of(text.encode())[:6]})"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -22,18 +22,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
-from inspect import signature
+from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from fgmix.errors import UserError, unknown
 from fgmix.records.evaluations import METRIC_NAMES, Model
 from fgmix.records.rows import Labels, Row, collect_labels, label_row, record_row
 from fgmix.records.schema import ResolvedSpec, RunRecord, options
-from fgmix.results.runs import Runs, as_runs
-from fgmix.results.tabular import Tabular
+from fgmix.results.runs import Runs, Tabular, as_runs
 
 LAST = 5  # evaluations that `last_evaluations` averages; fixed in advance, not tuned
 Rule = Literal["training_domain", "last_evaluations", "leave_one_out", "oracle"]
@@ -75,7 +73,7 @@ class Missing:
     reason: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)  # hashable: functions of a selection are cached
 class Selection(Tabular):
     """The selected accuracies: one cell for each dataset, row, trial and test domain of the records."""
 
@@ -130,41 +128,12 @@ class Selection(Tabular):
         """Return the numbers, without missing ones."""
         return {cell: one.accuracy for cell, one in self.cells.items() if isinstance(one, Selected)}
 
-    @cached_property
-    def computed(self) -> dict[tuple[Any, ...], Any]:
-        """Results of functions of this selection, for `compute_once`."""
-        return {}
-
 
 def _describe_outcome(one: Selected | Missing) -> dict[str, Any]:
     if isinstance(one, Missing):
         return {"accuracy": None, "validation": None, "step": None, "run": None, "missing": one.reason}
     run = str(one.record.folder or one.record.spec.name)
     return {"accuracy": one.accuracy, "validation": one.validation, "step": one.step, "run": run, "missing": None}
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def compute_once(function: Callable[Concatenate[Selection, P], R]) -> Callable[Concatenate[Selection, P], R]:
-    """Keep what a function returns with its selection: the tables and figures of a page share it, and do not change it.
-
-    Its other arguments are hashable.
-    """
-    parameters = signature(function)
-
-    @wraps(function)
-    def look_up(selection: Selection, /, *args: P.args, **options: P.kwargs) -> R:
-        bound = parameters.bind(selection, *args, **options)
-        bound.apply_defaults()
-        key = (function.__qualname__, *list(bound.arguments.values())[1:])
-        if key not in selection.computed:
-            selection.computed[key] = function(selection, *args, **options)
-        result: R = selection.computed[key]
-        return result
-
-    return look_up
 
 
 def select(
@@ -305,21 +274,15 @@ def _select_dataset(
         sets = held_out[row.origin]
         together = () if any(len(names) == 1 for names in sets) else sets
         for trial in sorted(trials[row.origin]):
-            runs = _index(domains, by_trial.get(trial, []), difference, together)
+            index: dict[frozenset[str], dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+            for record in by_trial.get(trial, []):
+                index[frozenset(record.spec.test_domains)][record.spec.hparams_seed].append(record)
+            runs = _Runs(domains, index, difference, together)
             for model in sorted(models):  # raw, swa, swad
                 for domain in tests:
                     cell = Cell(dataset, row._replace(model=model), trial, domain)
                     cells[cell] = _select_run(rule, runs, domain, model)
     return cells
-
-
-def _index(
-    domains: tuple[str, ...], records: list[RunRecord], difference: str, together: Collection[frozenset[str]]
-) -> _Runs:
-    index: dict[frozenset[str], dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        index[frozenset(record.spec.test_domains)][record.spec.hparams_seed].append(record)
-    return _Runs(domains, index, difference, together)
 
 
 # Fields in which runs of one row may differ: the key of the cell, what a search varies, and where and what a run
@@ -330,7 +293,8 @@ _VARIES = {
     *("channels_last", "evaluate_train", "snapshots", "skip_unreadable", "data"),
     *(name for name, field in options().items() if field.about.place),
 }
-FIXED = tuple(name for name in ResolvedSpec.__struct_fields__ if name not in _VARIES)
+# The backbone first: rows are named by it rather than by an image size that follows from it.
+FIXED = ("backbone", *(name for name in ResolvedSpec.__struct_fields__ if name not in {*_VARIES, "backbone"}))
 
 
 def _find_difference(records: list[RunRecord]) -> str:

@@ -1,17 +1,19 @@
-"""Runs of one method with different settings in one folder: rows of their own, labelled by what differs. No torch."""
+"""Runs of one method in one folder that differ in settings, which are rows of their own, or in code. No torch."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
 from msgspec import structs
 
-from fgmix.records.rows import Row, record_row
+from fgmix.records.rows import Row, collect_labels, label_row, record_row
 from fgmix.records.schema import RunRecord
-from fgmix.results.grids import format_setting
+from fgmix.records.store import RunFolder
+from fgmix.results.rounding import format_setting
 from fgmix.results.selection import FIXED
 
 fixed = attrgetter(*FIXED)
@@ -25,9 +27,7 @@ def mark_settings(records: Sequence[RunRecord], grid: Collection[str] = ()) -> l
     all rows: FGMix of 100 steps is compared with ERM of 100 steps, not with that of 20. Other settings are the variant
     of the row alone.
 
-    Args:
-        records: runs of any datasets, algorithms and folders.
-        grid: settings that vary because the runs are of a grid.
+    Settings of `grid` vary because the runs are of a grid.
     """
     studies: dict[tuple[str, str], dict[Row, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
@@ -87,3 +87,33 @@ def _describe(record: RunRecord, names: Collection[str]) -> str:
     own = [name for name in names if name in record.spec.__struct_fields__ or name in settings]
     ordered = sorted(own, key=lambda name: (name in settings, name))
     return ", ".join(format_setting(name, _get(record.spec, name)) for name in ordered)
+
+
+def describe_codes(records: Sequence[RunRecord]) -> list[str]:
+    """Write a note for each row of a dataset whose runs are of different code of their method, oldest files first."""
+    rows: dict[tuple[str, Row], dict[str, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        rows[record.dataset, record_row(record)][record.code].append(record)
+    labels = collect_labels(records)
+    return [
+        f"{label_row(labels, row)} on {dataset}: {'; '.join(_list_runs(by_code))}. A mean over them is not reported. "
+        "Delete the older runs and rerun the sweep, or add --accept-code."
+        for (dataset, row), by_code in rows.items()
+        if len(by_code) > 1
+    ]
+
+
+def _list_runs(by_code: dict[str, list[RunRecord]]) -> list[str]:
+    dates = {code: max(map(_read_date, records)) for code, records in by_code.items()}
+    return [
+        f"{len(by_code[code])} run{'s' * (len(by_code[code]) > 1)} of {f'code {code}' if code else 'unknown code'}, "
+        + (f"the last of {datetime.fromtimestamp(dates[code]):%Y-%m-%d %H:%M}, " if dates[code] else "")
+        + f"such as {by_code[code][0].folder or by_code[code][0].spec.name}"
+        for code in sorted(by_code, key=dates.__getitem__)
+    ]
+
+
+def _read_date(record: RunRecord) -> float:
+    """Return when the file of a record was written; 0 for a record of a packed file."""
+    file = RunFolder(record.folder).record if record.folder else None
+    return file.stat().st_mtime if file and file.exists() else 0.0

@@ -20,20 +20,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from itertools import takewhile
 from statistics import median
-from typing import Any, Literal, overload
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.metrics import Floats
 from fgmix.records.rows import Labels, Row, label_row
-from fgmix.results.intervals import Interval, MeanDifference
-from fgmix.results.power import ALPHA, detectable_difference
-from fgmix.results.selection import Cell, Selected, Selection, compute_once
+from fgmix.results.intervals import ALPHA, Interval, MeanDifference, detectable_difference
+from fgmix.results.runs import Tabular
+from fgmix.results.selection import Cell, Selected, Selection
 from fgmix.results.tables import Table, order_rows
-from fgmix.results.tabular import Tabular
 
 Pair = tuple[str, int, str]  # dataset, trial, test domain
 Verdict = Literal["different", "equivalent", "undecided", "not tested"]
@@ -88,55 +88,43 @@ class Comparison:
         return self.p_equivalent is not None and self.p_equivalent <= ALPHA
 
 
-@dataclass(frozen=True)
-class Comparisons(Tabular, Sequence[Comparison]):
-    """Methods compared with a baseline, in the order of tables; a notebook shows them as a table.
+class Comparisons(tuple[Comparison, ...], Tabular):
+    """Methods compared with a baseline, in the order of tables; a notebook shows them as a table."""
 
-    Args:
-        every: the comparisons.
-        labels: of rows.
-    """
+    labels: Labels  # of rows
 
-    every: tuple[Comparison, ...]
-    labels: Labels
-
-    def __len__(self) -> int:
-        return len(self.every)
-
-    @overload
-    def __getitem__(self, place: int) -> Comparison: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Comparison]: ...
-    def __getitem__(self, place: int | slice) -> Comparison | Sequence[Comparison]:
-        return self.every[place]
+    def __new__(cls, every: Iterable[Comparison], labels: Labels) -> Self:
+        comparisons = super().__new__(cls, every)
+        comparisons.labels = labels
+        return comparisons
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Describe each comparison in a dictionary: its fields, intervals as two numbers, and the verdict."""
-        return [self._describe(one) for one in self.every]
-
-    def _describe(self, one: Comparison) -> dict[str, Any]:
-        values = {each.name: getattr(one, each.name) for each in fields(one)}
-        for name in ("row", "baseline", "copy_of"):
-            values[name] = values[name] and label_row(self.labels, values[name])
-        for name in ("interval", "new_interval"):
-            values[f"{name}_low"], values[f"{name}_high"] = values.pop(name) or (None, None)
-        return {**values, "verdict": one.verdict}
+        rows = []
+        for one in self:
+            values = {each.name: getattr(one, each.name) for each in fields(one)}
+            for name in ("row", "baseline", "copy_of"):
+                values[name] = values[name] and label_row(self.labels, values[name])
+            for name in ("interval", "new_interval"):
+                values[f"{name}_low"], values[f"{name}_high"] = values.pop(name) or (None, None)
+            rows.append({**values, "verdict": one.verdict})
+        return rows
 
     def to_table(self) -> Table:
         """Make the table that `fgmix report` prints."""
         from fgmix.results.differences import comparison_table
 
-        return comparison_table(self.every, self.labels)
+        return comparison_table(self, self.labels)
 
     def _repr_markdown_(self) -> str | None:
-        return self.to_table()._repr_markdown_() if self.every else None
+        return self.to_table()._repr_markdown_() if self else None
 
     def _repr_html_(self) -> str | None:
-        return self.to_table()._repr_html_() if self.every else None
+        return self.to_table()._repr_html_() if self else None
 
 
-@compute_once
-def accuracies_by_row(selection: Selection, dataset: str | None = None) -> dict[Row, dict[Pair, float]]:
+@lru_cache(16)
+def accuracies_by_row(selection: Selection, dataset: str | None) -> dict[Row, dict[Pair, float]]:
     """Collect the selected accuracies of a dataset, or of all, in percent, by row, then by pair."""
     by_row: dict[Row, dict[Pair, float]] = {}
     for cell, accuracy in selection.accuracies().items():
@@ -145,8 +133,8 @@ def accuracies_by_row(selection: Selection, dataset: str | None = None) -> dict[
     return by_row
 
 
-@compute_once
-def copies(selection: Selection, dataset: str | None = None) -> dict[Row, Row]:
+@lru_cache(16)
+def copies(selection: Selection, dataset: str | None) -> dict[Row, Row]:
     """Find the rows whose runs have exactly the accuracies of another's at every evaluation, each with that other.
 
     Averaged weights of a run that ended before the average began are the raw ones; a method whose settings switch it
@@ -222,7 +210,7 @@ def compare(
             one = replace(one, shared_steps=0 if row.model == "raw" else _count_shared_steps(selection, one, d))
             equivalence[row] = None if margin is None else mean.test_equivalence(margin)
         comparisons.append(one)
-    return Comparisons(tuple(_add_tests(comparisons, scores, equivalence)), selection.labels)
+    return Comparisons(_add_tests(comparisons, scores, equivalence), selection.labels)
 
 
 def check_baseline(labels: Labels, baseline: str) -> None:

@@ -13,15 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from fgmix.errors import unknown
 from fgmix.records.pretraining import warn_of_mixture
-from fgmix.records.rows import Labels, Row, label_row
+from fgmix.records.rows import Labels, Row, label_row, shorten_labels
 from fgmix.records.schema import RunRecord
 from fgmix.results.published import AVERAGE, order
 from fgmix.results.rounding import DASH, accuracy_text
-from fgmix.results.selection import RULES, Cell, Missing, Selected, Selection, compute_once
+from fgmix.results.selection import RULES, Cell, Missing, Selected, Selection
 
 OVERALL = "Overall"  # title of the table over all datasets
 Spread = Literal["stderr", "std"]
@@ -29,6 +30,7 @@ SPREADS: dict[Spread, str] = {
     "stderr": "standard error (standard deviation over trials ÷ √trials)",
     "std": "standard deviation over trials",
 }
+Numbers = dict[int, float | Missing]  # by trial
 
 
 @dataclass(frozen=True)
@@ -98,23 +100,14 @@ class Table:
         return accuracy_text(value) == accuracy_text(max(values))
 
 
-@compute_once
-def dataset_table(
-    selection: Selection, dataset: str, *, algorithms: tuple[str, ...] = (), spread: Spread = "stderr"
-) -> Table:
-    """Make the table of one dataset: rows × test domains, and the average over the domains.
-
-    Args:
-        selection: the selected accuracies.
-        dataset: the dataset.
-        algorithms: order of the rows after ERM; any others follow in the order of the paper.
-        spread: "stderr" or "std".
-    """
+@lru_cache(16)
+def dataset_table(selection: Selection, dataset: str, *, spread: Spread = "stderr") -> Table:
+    """Make the table of one dataset: rows × test domains, and the average over the domains."""
     if dataset not in selection.domains:
         raise unknown("dataset of these records", dataset, selection.domains)
     domains = selection.domains[dataset]
     rows = []
-    for row in order_rows(selection, algorithms, dataset):
+    for row in order_rows(selection, dataset):
         own = selection.trials(dataset, row.origin)
         entries = [
             average_trials({r: _number(selection, Cell(dataset, row, r, t)) for r in own}, spread) for t in domains
@@ -123,32 +116,19 @@ def dataset_table(
     caption = write_caption(
         selection, spread, [dataset], f"{AVERAGE}: mean over the test domains{_list_held_out(selection, dataset)}."
     )
-    return Table(dataset, caption, (*domains, AVERAGE), tuple(rows), selection.labels, dataset)
+    labels = shorten_labels(selection.labels, [row.row for row in rows])
+    return Table(dataset, caption, (*domains, AVERAGE), tuple(rows), labels, dataset)
 
 
-def overall_table(
-    selection: Selection,
-    *,
-    algorithms: Sequence[str] = (),
-    spread: Spread = "stderr",
-    partial_trials: bool = False,
-) -> Table:
+def overall_table(selection: Selection, *, spread: Spread = "stderr", partial_trials: bool = False) -> Table:
     """Make the table over all datasets: rows × datasets, and the average over the datasets.
 
-    Args:
-        selection: the selected accuracies.
-        algorithms: order of the rows after ERM; any others follow in the order of the paper.
-        spread: "stderr" or "std".
-        partial_trials: average a trial over the domains it has, as DomainBed does. By default a trial that lacks a
-            domain is left out: a mean without, say, the hardest domain would be misleading.
+    With `partial_trials` a trial is averaged over the domains it has, as DomainBed does; else one that lacks a domain
+    is left out: a mean without, say, the hardest domain would be misleading.
     """
     rows = []
-    for row in order_rows(selection, algorithms):
-        entries = []
-        for dataset in selection.domains:
-            trials = selection.trials(dataset, row.origin)
-            means = {r: average_domains(selection, dataset, row, r, partial_trials) for r in trials}
-            entries.append(average_trials(means, spread))
+    for row in order_rows(selection):
+        entries = [average_dataset(selection, name, row, spread, partial_trials) for name in selection.domains]
         rows.append(TableRow(row, (*entries, _average(entries, tuple(selection.domains)))))
     caption = f"{overall_caption(selection, spread, partial_trials)} {AVERAGE}: mean over the datasets."
     return Table(OVERALL, caption, (*selection.domains, AVERAGE), tuple(rows), selection.labels)
@@ -177,9 +157,9 @@ def drop_empty(table: Table) -> Table:
     )
 
 
-def order_rows(selection: Selection, algorithms: Sequence[str] = (), dataset: str | None = None) -> list[Row]:
-    """Order the rows: raw models first; ERM, then `algorithms`, the paper's in its order, and others; arms by name."""
-    places = {name: place for place, name in enumerate(dict.fromkeys(["erm", *algorithms, *order()]))}
+def order_rows(selection: Selection, dataset: str | None = None) -> list[Row]:
+    """Order the rows: raw models first; ERM, the paper's methods in its order, and others; arms by name."""
+    places = {name: place for place, name in enumerate(order())}
     known = {cell.row for cell in selection.cells if dataset in (None, cell.dataset)}
     rows = [row for row in selection.rows() if row in known]
     return sorted(rows, key=lambda row: (row.model != "raw", places.get(row.algorithm, len(places)), *row[:2]))
@@ -190,9 +170,20 @@ def _number(selection: Selection, cell: Cell) -> float | Missing:
     return outcome.accuracy if isinstance(outcome, Selected) else outcome
 
 
-def average_domains(
-    selection: Selection, dataset: str, row: Row, trial: int, partial_trials: bool = False
-) -> float | Missing:
+def average_dataset(
+    selection: Selection, dataset: str, row: Row, spread: Spread, partial_trials: bool = False
+) -> Entry:
+    """Average a row over the test domains of a dataset, then over trials."""
+    return average_trials(average_domains(selection, dataset, row, partial_trials), spread)
+
+
+def average_domains(selection: Selection, dataset: str, row: Row, partial_trials: bool = False) -> Numbers:
+    """Average each trial of a row over the test domains."""
+    trials = selection.trials(dataset, row.origin)
+    return {trial: _average_trial(selection, dataset, row, trial, partial_trials) for trial in trials}
+
+
+def _average_trial(selection: Selection, dataset: str, row: Row, trial: int, partial_trials: bool) -> float | Missing:
     """Average a trial over the test domains; the reasons if one has no number, or, for partial trials, if none has."""
     numbers = [_number(selection, Cell(dataset, row, trial, domain)) for domain in selection.domains[dataset]]
     values = [each for each in numbers if not isinstance(each, Missing)]
@@ -201,7 +192,7 @@ def average_domains(
     return sum(values) / len(values)
 
 
-def average_trials(numbers: dict[int, float | Missing], spread: Spread) -> Entry:
+def average_trials(numbers: Numbers, spread: Spread) -> Entry:
     """Compute mean and spread over the trials that have a number; the note says why the others have none."""
     values = [each for each in numbers.values() if not isinstance(each, Missing)]
     note = _list_reasons({trial: each.reason for trial, each in numbers.items() if isinstance(each, Missing)})

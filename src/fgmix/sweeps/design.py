@@ -102,7 +102,7 @@ class Sweep:
         """Train the runs that are missing in a folder, as `fgmix sweep` does. Call it again to resume.
 
         A script that registers methods or datasets of its own must guard the call by `if __name__ == "__main__":`, so
-        that worker processes can import it.
+        that worker processes can import it. What is in another file is imported by `fgmix.load_plugin`, here and there.
 
         Args:
             out: folder of the runs.
@@ -205,7 +205,7 @@ class Sweep:
         backbone = None if frozen or self.common.get("lora") else named  # as in `resolve`
         sample = sample_hparams(algorithm, data.name, kind, hparams_seed, trial_seed, self.space, backbone)
         if hparams_seed == 0:  # the defaults: those of the protocol
-            sample["settings"] |= {name: value for name, value in rules.recipe.items() if name in sample["settings"]}
+            sample["settings"] |= {name: value for name, value in rules.optimizer.items() if name in sample["settings"]}
         accepted = get(algorithm).Config.names()
         fixed = {name: value for name, value in {**self.settings, **point}.items() if name in accepted}
         return RunSpec(

@@ -1,4 +1,4 @@
-"""Execute sweeps: plan the runs, launch what is missing, execute one run. `execute` is the same for every launcher."""
+"""Execute sweeps: plan the runs, launch what is missing, execute one run, show where workers are; for any launcher."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import platform
+import sys
 import time
 import traceback
 from collections import defaultdict
@@ -14,24 +15,35 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
+import msgspec
 import torch
 
 from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import MachineError, UserError, find_machine_failure
 from fgmix.logs import Log, check_names
 from fgmix.progress import Progress
-from fgmix.records.files import at_once, make_folder, read_lines
+from fgmix.records.code import list_files, load_plugin
+from fgmix.records.files import at_once, make_folder
 from fgmix.records.locks import hold_lock, is_held
-from fgmix.records.plans import Plan, read_plans, write_plan
-from fgmix.records.plugins import list_files, load_file
 from fgmix.records.schema import RunRecord
-from fgmix.records.status import Outcome, describe_last_attempt, is_locked, read_error, record_failure
+from fgmix.records.status import (
+    CurrentStep,
+    Outcome,
+    Plan,
+    is_locked,
+    read_error,
+    read_plans,
+    read_steps,
+    record_failure,
+    step_file,
+    write_plan,
+)
 from fgmix.records.store import RunBusy, RunFolder, describe_older, is_other_code, write_record
 from fgmix.sweeps.design import PlannedRun, Sweep, plan_all
-from fgmix.sweeps.steps import StepFile, follow_steps
-from fgmix.terminal import print_notes
+from fgmix.terminal import print_lines, print_notes
 from fgmix.training.devices import pick_device
 from fgmix.training.loop import train
 from fgmix.training.prepare import choose_load_options, describe_code
@@ -41,7 +53,6 @@ from fgmix.training.trunk import remove_trunks
 
 Report = Callable[[Outcome], None]
 Launch = Callable[[Sequence[PlannedRun], Path, Report], Sequence[Outcome]]  # reports and returns the outcomes
-MAX_ATTEMPTS = 3  # on workers that finished another run, before a run counts as failed
 POLL_SECONDS = 2.0  # between checks of runs that other sweeps on the same folder are working on
 
 
@@ -94,6 +105,8 @@ def run_sweeps(
     if not accept_code:
         _compare_code(out, runs)
     missing, stopped_by = _select_missing(out, runs), ""
+    if progress and missing:
+        print_lines([f"sweep: {len(missing):,} of {len(runs):,} runs to train"], sys.stderr)
     bar = Progress("sweep", len(runs), "runs", done=len(runs) - len(missing), show=progress)
     with _stop_like_ctrl_c() as stop, bar, follow_steps(out, bar):
         while missing and not stopped_by:
@@ -163,7 +176,9 @@ def _stop_like_ctrl_c() -> Iterator[Stop]:
 
 def _launch_or_wait(launch: Launch, missing: Sequence[PlannedRun], out: Path, bar: Progress) -> str:
     """Launch the runs that no other process works on; return how the machine failed if that left runs waiting."""
-    free = [run for run in missing if not _is_worked_on(out / run.name)]
+    # a process that works on a run trains it, or loads its data for an attempt
+    folders = {run.name: RunFolder(out / run.name) for run in missing}
+    free = [run for run in missing if not (is_locked(out / run.name) or is_held(folders[run.name].attempt_lock))]
     if not free:
         time.sleep(POLL_SECONDS)
         return ""
@@ -182,11 +197,6 @@ def _launch_or_wait(launch: Launch, missing: Sequence[PlannedRun], out: Path, ba
         each.error for each in outcomes if each.status == "waiting" and not RunFolder(out / each.name).is_settled
     ]
     return reasons[-1] if reasons else ""
-
-
-def _is_worked_on(folder: Path) -> bool:
-    """Whether a process trains a run, or loads its data for an attempt."""
-    return is_locked(folder) or is_held(RunFolder(folder).attempt_lock)
 
 
 def _is_folder_settled(out: Path) -> bool:
@@ -261,7 +271,7 @@ def _load_data(run: PlannedRun, device: str) -> DomainDataset:
     try:
         pick_device(device)
         for file in run.plugins:
-            load_file(file)
+            load_plugin(file)
         return _load_dataset(run.spec.dataset, choose_load_options(run.spec, progress=False))
     except Exception as error:
         raise MachineError(str(error)) from error
@@ -287,21 +297,69 @@ def _spare_modules() -> None:
 
 def postpone(folder: Path, error: MachineError, device: str) -> Outcome:
     """Note that the machine failed during a run, which says nothing about the run: it waits for another attempt."""
-    place = {"device": device, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
-    _note_attempt(folder, {**place, "reason": str(error)})
-    return Outcome(folder.name, "waiting", str(error))
-
-
-def count_against(folder: Path) -> None:
-    """Count an attempt against a run, because its worker finished another one; the last of `MAX_ATTEMPTS` fails it."""
-    _note_attempt(folder, {"counted": True})
-    if sum(bool(line.get("counted")) for line in read_lines(RunFolder(folder).attempts)) >= MAX_ATTEMPTS:
-        last = describe_last_attempt(folder)
-        record_failure(folder, f"{last}. It failed {MAX_ATTEMPTS} times on workers that finished other runs.")
-
-
-def _note_attempt(folder: Path, line: dict[str, Any]) -> None:
+    place = {"host": platform.node(), "device": device, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    line = json.dumps({**place, "at": time.time(), "reason": str(error)})
     with suppress(OSError, MachineError):  # the disk may be what failed
         path = RunFolder(make_folder(folder)).attempts
         with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=at_once) as file:
-            file.write(json.dumps({"host": platform.node(), "at": time.time(), **line}) + "\n")
+            file.write(f"{line}\n")
+    return Outcome(folder.name, "waiting", str(error))
+
+
+WRITE_SECONDS = 1.0  # between two steps that a worker writes
+READ_SECONDS = 1.0  # between two looks at them
+MOST = 3  # runs that are named beside the bar
+
+
+class StepFile(Progress):
+    """The progress of a run in a worker: written to its file, and shown nowhere else."""
+
+    def __init__(self, run: PlannedRun, out: Path) -> None:
+        super().__init__(run.name, run.spec.steps or 1, show=False)
+        self.title = f"{run.spec.algorithm} {'+'.join(run.spec.test_domains) or 'on all domains'}"
+        self.path = step_file(out)
+        self._written = 0.0
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+    def begin_part(self, part: Progress) -> None:
+        """Begin at the step of a checkpoint, or after the steps that were trained for several runs."""
+        self.done, self.total = part.done, part.total
+
+    def refresh(self, note: str | None = None) -> None:  # noqa: ARG002 (notes of a run are not shown)
+        if time.monotonic() - self._written < WRITE_SECONDS:
+            return
+        self._written = time.monotonic()
+        current = CurrentStep(self.description, self.title, int(self.done), self.total)
+        with suppress(OSError):  # a full disk is reported by the run itself
+            self.path.parent.mkdir(exist_ok=True)
+            self.path.write_bytes(msgspec.json.encode(current))
+
+
+@contextmanager
+def follow_steps(out: Path, bar: Progress) -> Iterator[None]:
+    """Show the steps of the workers beside the bar of their sweep until the block ends."""
+    ended = Event()
+
+    def look() -> None:
+        while not ended.wait(READ_SECONDS):
+            show_steps(read_steps(out), bar)
+
+    thread = Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def show_steps(steps: list[CurrentStep], bar: Progress) -> None:
+    """Show where runs are, and count what they have done as parts of runs: the time left is known before one ends."""
+    bar.ahead = sum(each.step / each.steps for each in steps)
+    shown = [f"{each.title} step {each.step:,}/{each.steps:,}" for each in steps[:MOST]]
+    more = [f"{len(steps) - MOST} more"] if len(steps) > MOST else []
+    if shown:
+        bar.advance(0, ", ".join([*shown, *more]))

@@ -12,8 +12,8 @@ from fgmix.errors import UserError
 from fgmix.progress import format_duration
 from fgmix.records.files import cache_dir
 from fgmix.records.rows import spec_row
+from fgmix.sweeps.calibrate import ActivationCost, Calibration, RunCost, calibrate, count_checkpoint_bytes, estimate
 from fgmix.sweeps.design import PlannedRun, Sweep
-from fgmix.training.calibrate import ActivationCost, Calibration, RunCost, calibrate, count_checkpoint_bytes, estimate
 from fgmix.training.devices import pick_device, torch_threads
 from fgmix.training.resolve import list_notes, resolve
 from fgmix.training.trunk import describe_trunk, find_shared_trunks
@@ -101,7 +101,7 @@ def summarise(
     by_row: dict[tuple[str, str], RunCost] = defaultdict(RunCost)
     for each in runs:
         by_row[each.dataset, spec_row(each.run.spec).key] += each.estimate
-    lines = []
+    lines = [f"{'dataset':16} {'method':16} {'':6}      {'time':>14} {'disk':>10}"] if by_row else []
     for (dataset, row), part in by_row.items():
         duration = format_duration(part.seconds / workers)
         lines.append(f"{dataset:16} {row:16} {part.runs:6} runs {duration:>14} {_gigabytes(part.bytes):>10}")
@@ -116,7 +116,8 @@ def summarise(
     if whole.spared:
         every = whole.steps + whole.spared
         share = whole.steps / every
-        lines.append(f"Shared first steps: {whole.steps:,} steps are trained instead of {every:,} ({share:.0%}).")
+        saved = f"{whole.steps:,} steps are trained instead of {every:,} ({share:.0%})"
+        lines.append(f"Shared first steps: {saved}; their time counts for one method.")
     computed = {(each.dataset, each.activations.name): each.activations for each in runs if each.activations}
     for (dataset, name), cost in computed.items():
         lines.append(

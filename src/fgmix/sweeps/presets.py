@@ -66,11 +66,11 @@ def _build_five(
     return _build_paper(FOUR, algorithms, **fields), _build_paper(("DomainNet",), algorithms, **{**longer, **fields})
 
 
-# The replication on two cores (docs/replication.md explains each number). Settings that test why the policy has an
-# effect or not are separate arms.
+# The replication on two cores (docs/replication/protocols.md explains each number). Settings that test why the policy
+# has an effect or not are separate arms.
 _NETWORK = {"backbone": "tf_efficientnet_lite0.package", "pretrained": True, "image_size": 64}
 _CPU = {**_NETWORK, "steps": 800, "eval_every": 50, "batch_size": 32}
-CPU_RATE = 5e-4  # chosen by validation, as docs/replication.md says
+CPU_RATE = 5e-4  # chosen by validation: docs/replication/protocols.md
 ARMS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "λ = 3": ("fgmix_a", {"lam": 3.0}),
     "η₂ = 1e-2": ("fgmix", {"eta2": 1e-2}),
@@ -91,7 +91,7 @@ _LAST_STAGE = {**_NETWORK, "image_size": 224, "freeze": "blocks.5", "views": 8} 
     "batch_size": 32,
     "averaging_start": 600,
 }
-LAST_STAGE_RATE = 1e-4  # by the spread of checkpoints on a separate trial, as docs/replication.md says
+LAST_STAGE_RATE = 1e-4  # by the spread of checkpoints on a separate trial, see docs/replication/protocols.md
 LAST_STAGE_ARMS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "λ = 3": ("fgmix_a", {"lam": 3.0}),
     "rms, η₂ = 1e-2": ("fgmix", {"scale": "rms", "eta2": 1e-2}),
@@ -264,5 +264,5 @@ def _check_setting(sweeps: tuple[Sweep, ...], name: str, value: Any) -> Any:
     having = [config for config in configs if name in config.names()]
     if not having:
         raise unknown("setting of these algorithms", name, {known for config in configs for known in config.names()})
-    declared = having[0].fields()[name]
+    declared = options_of(having[0])[name]
     return declared.parse(value) if isinstance(value, str) else declared.check(value)

@@ -19,8 +19,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 
-from fgmix.algorithms import get
-from fgmix.algorithms._config import Choice, Distribution, LogUniform, Searched
+from fgmix.algorithms import Choice, Distribution, LogUniform, Searched, get
 from fgmix.errors import unknown
 from fgmix.records.protocols import DEFAULTS
 from fgmix.seeding import seed_hash

@@ -19,17 +19,19 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 from torch.optim import AdamW, Optimizer
 
-from fgmix.algorithms import Algorithm, get
+from fgmix.algorithms import Algorithm, Batches, get
 from fgmix.errors import UserError
 from fgmix.records.declarations import FAMILIES
+from fgmix.records.options import options_of
 from fgmix.records.protocols import DEFAULTS
 from fgmix.testing.toys import CLASSES, run_steps, toy_algorithm, toy_batches
 
 Settings = Mapping[str, Any]  # always with `steps`, the length of the run
 B = 4  # samples of each domain, one of each class
-RECIPE = {"optimizer": "adamw", "schedule": "cosine", "lr_warmup": 2, "clip_norm": 0.1, "decay_on": "matrices"}
+OPTIMIZER = {"optimizer": "adamw", "schedule": "cosine", "lr_warmup": 2, "clip_norm": 0.1, "decay_on": "matrices"}
 FEW = 2  # steps where the length does not matter: with `at_work` every part acts in the first
 
 
@@ -55,9 +57,6 @@ def declarations(name: str, _: Settings) -> None:
         _require(
             algorithm.paper.startswith("https://"), f"`paper` should be a link, https://…. Found {algorithm.paper!r}."
         )
-    for fact in ("paper", "year"):
-        value = vars(algorithm).get(fact)  # an inherited one is cited in the base class
-        _require(value is None or str(value) in doc, f"Its docstring should give the {fact}, {value}: `help` shows it.")
     for settings in (algorithm.at_work, *algorithm.forms.values()):
         algorithm.Config.of(**settings)
 
@@ -65,7 +64,7 @@ def declarations(name: str, _: Settings) -> None:
 def declared_settings(name: str, _: Settings) -> None:
     """Every setting has one line of help, and its default is valid."""
     algorithm, config = get(name), get(name).Config
-    declared = config.fields()
+    declared = options_of(config)
     # Of the method, or of the one it wraps, whose settings keep their names.
     domainbed_names = [getattr(cls, "domainbed_name", None) for cls in algorithm.__mro__]
     for field in dataclasses.fields(config):  # type: ignore[arg-type]  # a dataclass by its __init_subclass__
@@ -225,9 +224,9 @@ def bfloat16(name: str, settings: Settings) -> None:
         _require_finite(run_steps(toy_algorithm(name, **settings), toy_batches(b=2), 0, FEW))
 
 
-def recipe(name: str, settings: Settings) -> None:
+def optimizer_settings(name: str, settings: Settings) -> None:
     """AdamW, a warm-up, a cosine schedule and clipping train g and h, and resuming ends with the same bits."""
-    settings = {**settings, **RECIPE, "steps": 4}
+    settings = {**settings, **OPTIMIZER, "steps": 4}
     whole, resumed = toy_algorithm(name, **settings), toy_algorithm(name, **settings)
     optimizer = whole.optimizer
     _require(isinstance(optimizer, AdamW), f"Use `build_model_optimizer`. Found a {type(optimizer).__name__}.")
@@ -254,6 +253,32 @@ def micro_batches(name: str, settings: Settings) -> None:
         _require(same, f"`{key}` depends on the size of the batch: its loss is not a mean over single samples.")
 
 
+def targets(name: str, settings: Settings) -> None:
+    """Soft labels and weights of samples train as `targets` declares: as classes, and as repeated samples."""
+    settings = {**settings, "optimizer": "sgd", "steps": FEW}  # the first steps of Adam hardly depend on the loss
+    hard = [(x.double(), y) for x, y in toy_batches(b=B)]
+    soft = [(x, one_hot(y, CLASSES).double()) for x, y in hard]
+    if get(name).targets == "classes":
+        _require_refusal(lambda: run_steps(toy_algorithm(name, **settings), soft, 0, 1), "Declare its `targets`.")
+        return
+    _require_same_training(name, settings, hard, soft, "`targets` should be classes: y has other uses.")
+    if get(name).targets == "weighted":
+        copies = [torch.tensor([2, 1, 1, 0]).roll(e) for e in range(len(hard))]
+        repeated = [(x.repeat_interleave(n, 0), y.repeat_interleave(n)) for n, (x, y) in zip(copies, hard)]
+        weighted = [(x, n[:, None] * y) for n, (x, y) in zip(copies, soft)]
+        hint = "`targets` should be soft: the loss depends on more than means of cross-entropies."
+        _require_same_training(name, settings, repeated, weighted, hint)
+
+
+def _require_same_training(name: str, settings: Settings, left: Batches, right: Batches, hint: str) -> None:
+    one, other = (toy_algorithm(name, **settings).double() for _ in "12")
+    for algorithm, batches in ((one, left), (other, right)):
+        run_steps(algorithm, batches, 0, FEW)
+    trained = get_tensors(other)
+    for key, value in get_tensors(one).items():
+        _require(torch.allclose(value, trained[key], rtol=1e-6, atol=1e-8), f"`{key}` differs. {hint}")
+
+
 def recomputation(name: str, settings: Settings) -> None:
     """Activations that are computed again in the backward pass give the same weights, bit for bit."""
     if not get(name).recomputable:
@@ -278,8 +303,9 @@ OF_TRAINING = (
     number_of_domains,
     arrays,
     bfloat16,
-    recipe,
+    optimizer_settings,
     micro_batches,
+    targets,
     recomputation,
 )
 

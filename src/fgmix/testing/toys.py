@@ -10,10 +10,10 @@ from torch.nn.functional import normalize as normalise
 
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, Batches, Task
-from fgmix.functional.batches import IndexedBatch
+from fgmix.functional.domains import IndexedBatch
 from fgmix.networks import build_classifier, build_featurizer
 from fgmix.networks.clip import TextTower
-from fgmix.networks.recompute import recompute_blocks
+from fgmix.networks.parts import recompute_blocks
 from fgmix.networks.text import TEXT_HEADS, TextHead
 from fgmix.seeding import seed_torch
 

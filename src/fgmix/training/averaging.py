@@ -90,6 +90,11 @@ class WeightAverage:
         """Add the weights after step `step` (counted from 1)."""
         raise NotImplementedError
 
+    @property
+    def is_raw(self) -> bool:
+        """Whether the averaged tensors are known to be those of the raw model."""
+        return False
+
     def add_loss(self, validation_loss: float) -> None:
         """Use an evaluation of the raw model: its mean loss on the holdout parts of the source domains."""
 
@@ -145,6 +150,10 @@ class RunningMean(WeightAverage):
         if step <= self.start:
             self.mean.count = 0  # the next `add` replaces the content
         self.mean.add(self.tensors.get())
+
+    @property
+    def is_raw(self) -> bool:
+        return self.mean.count == 1
 
     def average(self) -> dict[str, Tensor]:
         return self.mean.tensors

@@ -9,6 +9,7 @@ the gradients, so that weights stay equal, and the step is that of one process w
 from __future__ import annotations
 
 import gc
+import io
 import os
 import signal
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ from fgmix.training.loop import initialise, take_step, train_prepared
 from fgmix.training.prepare import build_algorithm, build_source, prepare
 from fgmix.training.resolve import list_notes
 from fgmix.training.signals import SIGNALS
-from fgmix.training.state import is_measured, pack, unpack
+from fgmix.training.state import is_measured
 
 END, READY = -1, 0  # what the leader says besides sizes and steps
 PATIENCE = timedelta(days=1)  # how long followers wait for a step: evaluations may take hours
@@ -75,7 +76,8 @@ def follow(spec: RunSpec, *, device: str = "auto") -> None:
         team.receive(algorithm, size)
         evaluated = PROTOCOLS[run.spec.protocol].evaluations(run.spec.eval_every, run.spec.steps)
         steps = range(algorithm.updates, run.spec.steps)
-        batches = deliver(build_source(run).prepare, steps, device=team.device)
+        layout = run.spec.channels_last
+        batches = deliver(build_source(run).prepare, steps, device=team.device, channels_last=layout)
         while (step := team.listen()) != END:
             algorithm.measures = is_measured(step + 1, evaluated)
             take_step(algorithm, run.spec, step, next(batches))
@@ -143,7 +145,8 @@ class _Team:
         """Send the state of the leader's algorithm to the followers, and share its steps with them from now on."""
         if algorithm.batch_norm_trains:
             raise UserError("Expected frozen batch-norm layers for several processes. Found others. Add --freeze-bn.")
-        data = torch.frombuffer(bytearray(pack(algorithm.state_dict())), dtype=torch.uint8)
+        torch.save(algorithm.state_dict(), packed := io.BytesIO())
+        data = torch.frombuffer(packed.getbuffer(), dtype=torch.uint8)
         self.tell(len(data))
         dist.broadcast(data, 0, group=self.control)
         self._divide(algorithm)
@@ -152,12 +155,15 @@ class _Team:
         """Load the state of the leader's algorithm, of `size` bytes, and share its steps from now on."""
         data = torch.empty(size, dtype=torch.uint8)
         dist.broadcast(data, 0, group=self.control)
-        algorithm.load_state_dict(unpack(data.numpy().tobytes(), self.device))
+        packed = io.BytesIO(data.numpy().tobytes())
+        algorithm.load_state_dict(torch.load(packed, map_location=self.device, weights_only=True))
         self._divide(algorithm)
 
     def _divide(self, algorithm: Algorithm) -> None:
         """Let each process compute the objective and the gradients of its share, and average them over processes."""
-        whole = algorithm.step
+        whole, config = algorithm.step, algorithm.config
+        # The micro-batches of a step are shared, too: those of one process are as large as without the others.
+        algorithm.config = replace(config, accumulate=-(-config.accumulate // self.size))
         # With several optimisers, weights may have no gradient for a while, such as the featurizer in a linear probe.
         several = len(algorithm.optimizers()) > 1
         averaged = DistributedDataParallel(_Objective(algorithm), find_unused_parameters=several)

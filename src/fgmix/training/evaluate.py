@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms import Algorithm
-from fgmix.algorithms._base import Predict
+from fgmix.algorithms import Algorithm, Predict
 from fgmix.data import Domain
 from fgmix.data.dataset import Indices
 from fgmix.data.loading import HostBatch, deliver

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -28,9 +29,8 @@ from fgmix.algorithms import Algorithm, Batches
 from fgmix.data import DomainDataset
 from fgmix.data.loading import deliver
 from fgmix.errors import bad_value
-from fgmix.functional.batches import replace_inputs
 from fgmix.progress import Progress
-from fgmix.records.evaluations import Evaluation, Metrics, Model, make_evaluation
+from fgmix.records.evaluations import Evaluation, Evaluations, Metrics, Model, make_evaluation
 from fgmix.records.files import check_path
 from fgmix.records.metrics import metrics, name_part
 from fgmix.records.protocols import PROTOCOLS
@@ -142,15 +142,16 @@ def train_prepared(
         check_trunk(run.spec, trunk)
     environment, code = describe_environment(), describe_code(run.spec)
     folder = RunFolder(out / run.spec.name)
-    with folder.hold_for(run.spec, environment, code, accept_code=accept_code) as opened:
-        run = replace(run, spec=opened)
+    with folder.hold():
+        spec = folder.enter(run.spec, environment, code, accept_code=accept_code)
+        run = replace(run, spec=spec)
         if folder.is_done:
             record = read_record(folder.path)
             if is_other_code(record.code, code) and not accept_code:
-                print_notes(describe_older(1, opened.algorithm, folder.path))
+                print_notes(describe_older(1, spec.algorithm, folder.path))
             return record
         algorithm = initialise(build_algorithm(run), run, pick_device(device), progress)
-        operations = deterministic_operations() if opened.deterministic else nullcontext()
+        operations = deterministic_operations() if spec.deterministic else nullcontext()
         with operations, stop_on_signal() as stop:
             loop = _Loop(run, folder, algorithm, progress, stop, on_evaluation)
             if trunk and loop.state.step == 0:
@@ -158,7 +159,7 @@ def train_prepared(
             if on_start:
                 on_start(algorithm)
             with folder.session(loop.state):
-                diverged_at = loop.run_until(opened.steps)
+                diverged_at = loop.run_until(spec.steps)
             return loop.finish(diverged_at)
 
 
@@ -173,10 +174,7 @@ def initialise(algorithm: Algorithm, run: PreparedRun, device: torch.device, sho
 
 
 def take_step(algorithm: Algorithm, spec: ResolvedSpec, step: int, batches: Batches) -> dict[str, Tensor]:
-    """Take the step of a number, with its own random numbers, in the layout and the precision of the spec."""
-    if spec.channels_last and batches[0][0].ndim == 4:
-        layout = torch.channels_last
-        batches = [replace_inputs(batch, batch[0].contiguous(memory_format=layout)) for batch in batches]
+    """Take the step of a number, with its own random numbers, in the precision of the spec."""
     seed_torch("step", spec.seed, step)
     with autocast(spec.precision, batches[0][0].device):
         return algorithm.step(batches)
@@ -196,12 +194,14 @@ class _Loop:
     ) -> None:
         self.run, self.spec, self.folder, self.show, self.stop = run, run.spec, folder, show, stop
         self.on_evaluation = on_evaluation
+        self.written: Future[None] = Future()  # the last checkpoint, once the disk has it
+        self.written.set_result(None)
         self.new_evaluation: Evaluation | None = None  # of this step, until the caller is notified
         self.device = next(algorithm.parameters()).device
         self.algorithm = algorithm
-        self.average = build_average(self.spec, self.algorithm)
+        self.average = None if self.spec.averaging == "none" else build_average(self.spec, self.algorithm)
         self.models = list_models(self.spec)
-        self.snapshot_steps = set(list_snapshot_steps(self.spec, self.spec.steps))
+        self.snapshot_steps = {*list_snapshot_steps(self.spec, self.spec.steps)} if self.spec.snapshots else set()
         self.pending: list[Tensor] = []  # losses of the steps since the last check
         self.saved_at = monotonic()
         self.state, self.evaluations = resume(folder, self.spec, self.algorithm, self.average)
@@ -211,7 +211,8 @@ class _Loop:
     def start_from_trunk(self, steps: int) -> None:
         """Take over the first steps from the trunk beside this run; train it if nobody has."""
         folder = locate_trunk(self.spec, steps, self.folder.path.parent)
-        with folder.hold_for(describe_trunk(self.spec), describe_environment()):
+        with folder.hold():
+            folder.enter(describe_trunk(self.spec), describe_environment())
             erm = build_trunk(build_algorithm(self.run), self.spec)
             algorithm = initialise(erm, self.run, self.device, self.show)
             run = replace(self.run, spec=structs.replace(self.spec, keep="all"))
@@ -221,55 +222,66 @@ class _Loop:
             if diverged_at is not None:
                 return  # the run finds out by itself
         self.state, self.evaluations = load_trunk(folder, self.folder, self.spec, self.algorithm, self.average)
-        self._save()
+        save_checkpoint(self.folder.checkpoints, self.algorithm, self.average, self.state)()
 
     def run_until(self, last: int) -> int | None:
         """Train up to step `last`; returns the first step whose loss was not finite, if there is one."""
         title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
-        with Progress(title, last, "steps", done=self.state.step, show=self.show) as bar:
-            self._save_snapshot()
+        progress = Progress(title, last, "steps", done=self.state.step, show=self.show)
+        with progress as bar, ThreadPoolExecutor(1) as self.writer:
+            if self.state.step in self.snapshot_steps:
+                self._save_snapshot()
             if self._evaluation_due:  # the run was stopped before it
                 if not self._evaluate(bar):
                     return self.state.step
                 self._save()
             source = build_source(self.run)
-            for batches in deliver(source.prepare, range(self.state.step, last), device=self.device):
+            steps, layout = range(self.state.step, last), self.spec.channels_last
+            threads = source.workers if self.device.type == "cpu" else None
+            for batches in deliver(source.prepare, steps, device=self.device, workers=threads, channels_last=layout):
                 self._step(batches)
                 stopping = self.stop.reason  # read once: it may be set at any moment
                 saving = bool(stopping) or self._checkpoint_due or self.state.step == last
                 diverged_at = self._check_losses(bar, saving)
                 if diverged_at:
                     return diverged_at
-                self._save_snapshot()
+                if self.state.step in self.snapshot_steps:
+                    self._save_snapshot()
                 if stopping:
                     self._save_and_stop()
                 if self._evaluation_due and not self._evaluate(bar):
                     return self.state.step
                 if saving:
                     self._save()
+            self.written.result()
         return None
 
     def _save(self) -> None:
-        """Write a checkpoint, then call the caller's function if there is a new evaluation: the files are whole."""
-        save_checkpoint(self.folder.checkpoints, self.algorithm, self.average, self.state)
+        """Write a checkpoint; once it is whole, call the caller's function if there is a new evaluation."""
+        self.written.result()  # raises the error if the one before failed
+        put = save_checkpoint(self.folder.checkpoints, self.algorithm, self.average, self.state)
+        self.written = self.writer.submit(put)
         self.saved_at = monotonic()
         evaluation, self.new_evaluation = self.new_evaluation, None
         if self.on_evaluation and evaluation:
+            self.written.result()
             self.on_evaluation(self.spec, deepcopy(evaluation))
 
     def _save_snapshot(self) -> None:
-        """Save the weights after this step, if the run keeps a snapshot of it."""
-        for model in self.models if self.state.step in self.snapshot_steps else ():
+        """Save the weights of each model after this step."""
+        for model in self.models:
             path = self.folder.snapshot(self.state.step, model)
             path.parent.mkdir(exist_ok=True)
-            self._save_weights(path, model, model_only=True)
+            save_weights(path, self.algorithm, None if model == "raw" else self.average, model_only=True)
 
-    def _save_weights(self, path: Path, model: Model, *, model_only: bool) -> None:
-        """Save the weights of the raw or of the averaged model; `model_only` is that of `save_weights`."""
-        save_weights(path, self.algorithm, None if model == "raw" else self.average, model_only=model_only)
+    def _save_weights(self, path: Path, model: Model) -> None:
+        """Save the best or the last weights of a model."""
+        average, only = None if model == "raw" else self.average, self.spec.keep == "best"
+        save_weights(path, self.algorithm, average, model_only=only)
 
     def _save_and_stop(self) -> NoReturn:
         self._save()
+        self.written.result()
         raise Stopped(
             f"Stopped by {self.stop.reason} after step {self.state.step:,} of {self.spec.steps:,}, with a checkpoint "
             f"in {self.folder.path}. Rerun the same command to resume."
@@ -316,12 +328,13 @@ class _Loop:
 
         Returns False, and writes nothing, when a loss is not finite: the step before broke the weights.
         """
-        bar.say(f"evaluating after step {self.state.step:,}")
+        bar.advance(0, f"evaluating after step {self.state.step:,}")
+        means = self.state.average_metrics()
         try:
             scores = self._score_models()
         except Stopped:
             self._save_and_stop()
-        evaluation = make_evaluation(scores, self.state.step, self.state.average_metrics(), self.spec.metric)
+        evaluation = make_evaluation(scores, self.state.step, means, self.spec.metric)
         if not all(math.isfinite(v) for parts in evaluation.loss["raw"].values() for v in parts.values()):
             return False
         self.state.sums, self.state.counted = {}, {}
@@ -333,14 +346,13 @@ class _Loop:
             if better or selected_weights(model) == "last":
                 tests = {name: scores[model][name]["train"].outputs for name in self.spec.test_domains}
                 unseen = {name: metrics(*tests[name]) for name in self.run.dataset.domain_names if name in tests}
-                for name, outputs in tests.items():
+                for name, outputs in tests.items() if self.run.listed else ():
                     unseen |= self._score_lists(name, outputs)
                 self.state.unseen[model] = msgspec.to_builtins(unseen)
             if better:
                 self.state.best[model] = value
-            if better and keeps(self.spec, "best", model):  # written before the checkpoint that refers to it
-                path = self.folder.weights("best", model)
-                self._save_weights(path, model, model_only=self.spec.keep == "best")
+                if keeps(self.spec, "best", model):  # written before the checkpoint that refers to them
+                    self._save_weights(self.folder.weights("best", model), model)
         self.new_evaluation = evaluation
         return True
 
@@ -357,15 +369,21 @@ class _Loop:
         }
 
     def _score_models(self) -> dict[Model, DomainScores]:
-        """Score the raw and the averaged model, in one pass over the data unless the average waits for the raw losses
-        or the method adapts, which needs the averaged weights in place."""
-        averaged, start = self.average, self.algorithm.start_test
+        """Score the raw and, once it differs, the averaged model.
+
+        They share one pass over the data unless the average waits for the raw losses or the method adapts, which needs
+        the averaged weights in place.
+        """
+        averaged, algorithm = self.average, self.algorithm
+        start: Start = algorithm.start_test if algorithm.adapts_at_test else lambda: algorithm.predict
         together = averaged is not None and not (averaged.follows_losses or self.algorithm.adapts_at_test)
         models: dict[Model, Start] = {"raw": start}
-        if averaged and together:
+        if averaged and together and not averaged.is_raw:
             models[self.models[-1]] = partial(bind_weights, self.algorithm, averaged.average())
         with self.stop.at_once():
             scores = score_run(self.run, self.algorithm, models, self.state.step)
+        if averaged and averaged.is_raw:
+            return dict.fromkeys(self.models, scores["raw"])
         if averaged is None or together:
             return scores
         averaged.add_loss(fmean(scores["raw"][name]["holdout"].loss for name in self.run.sources))
@@ -375,9 +393,9 @@ class _Loop:
     def finish(self, diverged_at: int | None) -> RunRecord:
         """Save the last weights, write the record and remove the checkpoints."""
         if diverged_at is None:
-            for model in (model for model in self.models if keeps(self.spec, "last", model)):
-                path = self.folder.weights("last", model)
-                self._save_weights(path, model, model_only=self.spec.keep == "best")
+            for model in self.models:
+                if keeps(self.spec, "last", model):
+                    self._save_weights(self.folder.weights("last", model), model)
         gpu = describe_gpu(self.device)
         notes = self._review() if diverged_at is None else []
         unseen = {model: self.state.unseen[model] for model in self.models if model in self.state.unseen}
@@ -396,7 +414,7 @@ class _Loop:
             code=self.folder.code,
             classes=self.run.dataset.classes,
             unseen=msgspec.convert(unseen, Unseen),
-            evaluations=tuple(self.evaluations),
+            evaluations=Evaluations(self.evaluations),
             diverged_at=diverged_at,
             folder=self.folder.path,
         )

@@ -17,21 +17,19 @@ from fgmix import algorithms, data
 from fgmix.algorithms import Algorithm, Task, create, get
 from fgmix.data import DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
 from fgmix.data.activations import ActivationCache
-from fgmix.data.image_lists import Listed, find_listed
+from fgmix.data.dataset import Listed, find_listed
 from fgmix.data.loading import BatchSource, deliver
-from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler, sampling_weights
+from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler, spread_weights, weigh_samples
 from fgmix.data.standardisation import Standardisation, fit_standardisation, standardise
 from fgmix.data.transforms import transform_dataset
 from fgmix.errors import UserError, bad_value
 from fgmix.networks import Featurizer, build_classifier, build_featurizer
-from fgmix.networks.clip import get_image_size
 from fgmix.networks.lora import add_adapters
 from fgmix.networks.names import is_clip
-from fgmix.networks.parts import Front, split_network
-from fgmix.networks.preprocessing import Normalisation
-from fgmix.networks.recompute import recompute_blocks
-from fgmix.networks.registry import check_backbone, find_backbone
-from fgmix.networks.text import TEXT_HEADS, TextHead, check_text_size
+from fgmix.networks.parts import Front, recompute_blocks, split_network
+from fgmix.networks.preprocessing import Normalisation, find_image_size
+from fgmix.networks.registry import OWN_BACKBONES, check_backbone
+from fgmix.networks.text import TEXT_HEADS, TextHead
 from fgmix.progress import Progress
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, RunSpec
@@ -64,12 +62,10 @@ class PreparedRun:
 def choose_load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
     """Return where and how a spec's dataset is loaded."""
     root = Path(spec.data_root) if spec.data_root else None
-    trial_seed = spec.trial_seed if depends_on_trial(spec.dataset) else 0  # 0: trials share the loaded data
-    backbone = find_backbone(spec.backbone) if spec.backbone else None
-    preferred = backbone.image_size if backbone else None
-    named = spec.backbone or PROTOCOLS[spec.protocol].backbone or ""
-    if is_clip(named):
-        preferred = get_image_size(named)
+    shared = spec.trial_seed == 0 or not depends_on_trial(spec.dataset)
+    trial_seed = 0 if shared else spec.trial_seed  # 0: trials share the loaded data
+    named = spec.backbone or PROTOCOLS[spec.protocol].backbone
+    preferred = find_image_size(named) if named and named not in OWN_BACKBONES else None
     size = spec.image_size or None
     skip, window = spec.skip_unreadable, spec.window
     return LoadOptions(root, size, trial_seed, skip, progress, window=window, preferred_size=preferred)
@@ -78,7 +74,7 @@ def choose_load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
 def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:
     """Load the dataset of a spec; with `progress`, notes about it are printed."""
     dataset = load(spec.dataset, choose_load_options(spec, progress=progress))
-    if progress:
+    if progress and dataset.notes:
         print_notes(*dataset.notes)
     return dataset
 
@@ -103,7 +99,10 @@ def prepare(
         raise bad_value("dataset", "a DomainDataset or None", type(given).__name__, hint)
     dataset = dataset or load_dataset(spec, progress=progress)
     resolved = resolve(spec, dataset)
-    run = prepare_data(resolved, dataset, device=device, progress=progress)
+    if resolved.on_activations:
+        run = prepare_data(resolved, dataset, device=device, progress=progress)
+    else:
+        run = split_and_standardise(resolved, dataset)
     return replace(run, listed=find_listed(dataset, spec.image_lists)) if spec.image_lists else run
 
 
@@ -172,8 +171,11 @@ def new_algorithm(
             _, featurizer = split_network(featurizer, spec.freeze)
     if recompute:
         recompute_blocks(featurizer)
-    classifier = _build_head(spec, featurizer.out_features, len(classes), blank)
-    task = _describe_task(spec, classes, domains, blank)
+    if spec.head in TEXT_HEADS:
+        classifier: nn.Module = _build_text_head(spec, featurizer.out_features, len(classes), blank)
+    else:
+        classifier = build_classifier(spec.head, featurizer.out_features, len(classes))
+    task = _describe_task(spec, classes, domains, blank) if get(spec.algorithm).needs_task else None
     settings = {**spec.settings, "steps": spec.steps}
     try:
         return create(
@@ -194,15 +196,17 @@ def new_algorithm(
         ) from error
 
 
-def _build_head(spec: ResolvedSpec, code_size: int, n_classes: int, blank: bool) -> nn.Module:
-    """Build the classifier; with `blank`, text embeddings are not computed: a file replaces them."""
-    if spec.head not in TEXT_HEADS:
-        return build_classifier(spec.head, code_size, n_classes)
+def _build_text_head(spec: ResolvedSpec, code_size: int, n_classes: int, blank: bool) -> TextHead:
+    """Build a classifier of text embeddings; with `blank` they are not computed, because a file replaces them."""
     embeddings, scale = torch.ones(n_classes, code_size), 1.0
     if not blank:
         with torch.random.fork_rng(devices=[]):  # a cached embedding must not change what is random after it
             embeddings, scale, _ = embed_texts(spec)
-        check_text_size(embeddings, code_size)
+        if embeddings.shape[1] != code_size:
+            raise UserError(
+                f"Expected codes of {embeddings.shape[1]} numbers, as wide as the text embeddings. Found {code_size}. "
+                "Drop --frozen, or use --head linear."
+            )
     return TextHead(embeddings, scale, frozen=spec.head == "text-frozen")
 
 
@@ -281,13 +285,15 @@ def build_source(run: PreparedRun) -> BatchSource:
     domains = tuple(domain for domain in run.dataset.domains if domain.name in run.sources)
     pools = tuple(run.splits[domain.name].train for domain in domains)
     labels = tuple(domain.y for domain in domains)
-    weights = sampling_weights(domains, pools, balanced=spec.class_weight == "balanced")
-    sampler: UniformSampler | ClassAwareSampler = UniformSampler(spec.seed, pools, spec.batch_size, weights)
+    weights = weigh_samples(domains, pools, balanced=spec.class_weight == "balanced")
+    drawn, in_loss = ((), spread_weights(domains, pools, weights)) if spec.weighted_loss else (weights, ())
+    sampler: UniformSampler | ClassAwareSampler = UniformSampler(spec.seed, pools, spec.batch_size, drawn)
     if spec.classes_per_batch:
         sampler = ClassAwareSampler(spec.seed, pools, labels, spec.batch_size, spec.classes_per_batch)
     algorithm = get(spec.algorithm)
     wrapped = algorithm.wrap_sampler(PairedSampler(sampler, labels) if algorithm.paired_batches else sampler, labels)
-    return BatchSource(domains, wrapped, spec.seed, indexed=algorithm.needs_indices)
+    n_classes = len(run.dataset.classes) if in_loss or any(domain.soft is not None for domain in domains) else 0
+    return BatchSource(domains, wrapped, spec.seed, algorithm.needs_indices, n_classes, in_loss)
 
 
 def warm_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) -> None:

@@ -8,32 +8,30 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fgmix.algorithms import Algorithm, BaseConfig, check_accumulation, check_domains, get
+from fgmix.algorithms import Algorithm, BaseConfig, configure, get
 from fgmix.data import DomainDataset
-from fgmix.data.dataset import fingerprint_of
-from fgmix.data.image_lists import digest_lists
+from fgmix.data.dataset import digest_lists, fingerprint_of
 from fgmix.data.sampling import MOST_MISSED, choose_classes_per_batch, class_shares
 from fgmix.data.standardisation import TAIL
 from fgmix.data.transforms import digest_transform, find_transform
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.networks import build_featurizer
 from fgmix.networks.names import (
-    OWN_BACKBONES,
     PACKAGES,
     check_pretrained,
     full_name,
     is_clip,
     is_vision_transformer,
+    model_of,
     packaged_weights,
 )
 from fgmix.networks.preprocessing import IMAGENET, normalisation_of
-from fgmix.networks.registry import digest_backbone, find_backbone
+from fgmix.networks.registry import OWN_BACKBONES, digest_backbone, find_backbone
 from fgmix.networks.text import TEXT_HEADS
 from fgmix.records.files import read_bytes
 from fgmix.records.options import options_of
 from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
-from fgmix.records.recipe import RECIPE
-from fgmix.records.schema import LORA, Precision, Protocol, ResolvedSpec, RunSpec
+from fgmix.records.schema import LORA, OPTIMIZER, Precision, ResolvedSpec, RunSpec
 from fgmix.training.text import name_classes
 
 LARGEST = 10.0  # value of an image up to which it counts as scaled: normalised images reach about 3
@@ -41,36 +39,38 @@ LARGEST = 10.0  # value of an image up to which it counts as scaled: normalised 
 
 def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     """Resolve the spec of a run on the dataset that it names; resolving it again changes nothing."""
-    algorithm = get(spec.algorithm)
-    if len(dataset.classes) < 2:
-        raise UserError(
-            f"Expected at least two classes to tell apart in {dataset.name}. Found {', '.join(dataset.classes)}. Add "
-            "samples of another class."
-        )
     _check_options(spec, dataset)
     rules, base = PROTOCOLS[spec.protocol], FROZEN_DEFAULTS if spec.frozen else DEFAULTS[dataset.kind]
     standardize = _standardises(spec, dataset) if spec.standardize is None else spec.standardize
     default_steps, eval_every = base.steps, base.eval_every
     if default_steps is None:
         default_steps, eval_every = rules.longer.get(dataset.name, (rules.steps, eval_every))
-    steps = (spec.steps or default_steps) if algorithm.trains else 1
     network = _resolve_network(spec, dataset, rules, base)
-    head = algorithm.head or spec.head or (rules.head if is_clip(network["backbone"]) else "linear")
-    # Adapters have ten times the rate of a transformer's own weights, which is the usual one.
-    backbone = None if spec.frozen or spec.lora else spec.backbone or rules.backbone
     kind = "features" if spec.frozen else dataset.kind
-    defaults = _list_defaults(algorithm, spec.protocol, dataset.name, kind, base, backbone)
+    # Adapters have ten times the rate of a transformer's own weights, which is the usual one.
+    lr = choose_lr(kind, None if spec.frozen or spec.lora else spec.backbone or rules.backbone, base)
+    has_texts = network["backbone"] not in OWN_BACKBONES and is_clip(network["backbone"])
+    algorithm = get(spec.algorithm)
+    steps = (spec.steps or default_steps) if algorithm.trains else 1
+    head = algorithm.head or spec.head or (rules.head if has_texts else "linear")
+    defaults = {"batch_size": base.batch_size, "lr": lr, **rules.optimizer}
+    if rules.commit:
+        defaults |= _list_domainbed_defaults(algorithm, dataset.name, kind, lr / base.lr)
     usual = defaults.pop("batch_size")
     batch_size = spec.batch_size or usual
-    check_domains(spec.algorithm, len(dataset.domains) - len(spec.test_domains))
-    config = algorithm.Config.of(**{**defaults, **spec.settings, "steps": steps})
-    _check_recipe(config, spec.protocol, rules)
-    check_accumulation(spec.algorithm, config)
-    if config.accumulate > batch_size:
-        raise bad_value("accumulate", f"at most the batch size, {batch_size}", config.accumulate)
-    algorithm.check_batch(config, batch_size, dataset.input_shape)
-    shared_by = algorithm.domains_per_class(config, len(dataset.domains) - len(spec.test_domains))
-    first = algorithm.first_base_step(config) + 1
+    sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
+    config = configure(
+        spec.algorithm,
+        {**defaults, **spec.settings, "steps": steps},
+        n_domains=len(sources),
+        batch_size=batch_size,
+        shape=dataset.input_shape,
+        soft=any(domain.soft is not None for domain in sources),
+        weighted=spec.weighted_loss,
+    )
+    shared_by = algorithm.domains_per_class(config, len(sources))
+    if rules.fixes_optimizer:
+        _check_optimizer(config, spec.protocol, rules)
     given = {name: getattr(spec, name) for name in RunSpec.__struct_fields__}
     decided = {
         "settings": {name: value for name, value in config.as_dict().items() if name != "steps"},
@@ -84,18 +84,22 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "lists_digest": digest_lists(spec.image_lists) if spec.image_lists else "",
         "window": dataset.window,
         "lora_alpha": spec.lora_alpha or float(spec.lora),
-        **_resolve_augment(spec, dataset),
         "tail": TAIL if standardize and kind == "features" else 0.0,
+        "head": head,
         **network,
-        **_resolve_texts(spec, dataset, head, network["backbone"]),
     }
+    if spec.augment:
+        decided |= _resolve_augment(spec, dataset)
+    if head in TEXT_HEADS or spec.templates or spec.class_names:
+        decided |= _resolve_texts(spec, dataset, head, network["backbone"])
     if shared_by:
-        chosen = _resolve_classes_per_batch(spec, dataset, algorithm.label, shared_by, batch_size)
-        decided["classes_per_batch"] = chosen
+        needs = algorithm.label, shared_by, batch_size
+        decided["classes_per_batch"] = _resolve_classes_per_batch(spec, dataset, *needs)
     if not algorithm.trains:
         decided |= {"averaging": "none", "warmup_head": 0}
     elif spec.averaging != "none":
         # SWAD finds its start by the losses; neither average includes steps in which the base model is not trained.
+        first = algorithm.first_base_step(config) + 1
         start = first if spec.averaging == "swad" else max(spec.averaging_start, first)
         decided |= {"averaging_start": start, "averaging": spec.averaging if start <= steps else "none"}
     known = {"dataset_name": dataset.name, "data": dataset.fingerprint, "input_shape": dataset.input_shape}
@@ -120,17 +124,12 @@ def _resolve_classes_per_batch(spec: RunSpec, dataset: DomainDataset, label: str
     return choose_classes_per_batch(shares, batch_size, needed)
 
 
-def _list_defaults(
-    algorithm: type[Algorithm], protocol: Protocol, dataset: str, kind: str, base: Defaults, backbone: str | None
-) -> dict[str, Any]:
-    """List the batch size, the learning rate and, under DomainBed's protocols, what it sets for the algorithm."""
-    defaults = {"batch_size": base.batch_size, "lr": choose_lr(kind, backbone, base), **PROTOCOLS[protocol].recipe}
-    if not PROTOCOLS[protocol].commit:
-        return defaults
+def _list_domainbed_defaults(algorithm: type[Algorithm], dataset: str, kind: str, share: float) -> dict[str, Any]:
+    """List what DomainBed sets for a method; `share` is that of the usual learning rate."""
     theirs = {name: each.default for name, each in algorithm.domainbed_space(dataset, kind).items()}
     if "lr" in theirs:
-        theirs["lr"] *= defaults["lr"] / base.lr  # a tenth for vision transformers
-    return defaults | theirs
+        theirs["lr"] *= share  # a tenth for vision transformers
+    return theirs
 
 
 def choose_lr(kind: str, backbone: str | None, base: Defaults) -> float:
@@ -138,8 +137,8 @@ def choose_lr(kind: str, backbone: str | None, base: Defaults) -> float:
 
     The backbone is None for the default one of the kind of dataset, whose defaults are `base`.
     """
-    slow = kind == "images" and backbone is not None and is_vision_transformer(backbone)
-    return base.lr / 10 if slow else base.lr
+    named = backbone if kind == "images" and backbone not in OWN_BACKBONES else None
+    return base.lr / 10 if named and is_vision_transformer(named) else base.lr
 
 
 def list_notes(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
@@ -165,11 +164,18 @@ def list_notes(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
             f"{MOST_MISSED:.0%} of the steps would find no class that source domains share, and mix nothing. Add "
             f"--classes-per-batch {resolved.classes_per_batch} for such batches in all methods, or 0 for uniform ones."
         )
-    return notes + algorithm.idle_parts(algorithm.Config.of(**resolved.settings, steps=resolved.steps))
+    if algorithm.delayed:
+        notes += algorithm.idle_parts(algorithm.Config.of(**resolved.settings, steps=resolved.steps))
+    return notes
 
 
 def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
     """Raise an error for options that do not fit the dataset, or that would be ignored."""
+    if len(dataset.classes) < 2:
+        raise UserError(
+            f"Expected at least two classes to tell apart in {dataset.name}. Found {', '.join(dataset.classes)}. Add "
+            "samples of another class."
+        )
     for name in spec.test_domains:
         if name not in dataset.domain_names:
             raise unknown(f"domain of {dataset.name}", name, dataset.domain_names)
@@ -214,9 +220,11 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
         raise bad_value("standardize", f"false for {dataset.name}: images in files are normalised", True)
     if spec.standardize is False and dataset.columns:
         raise bad_value("standardize", f"true for {dataset.name}: it replaces the missing values of a table", False)
-    if spec.classes_per_batch and (
-        spec.class_weight != "none" or any(domain.weights is not None for domain in dataset.domains)
-    ):
+    weighted = spec.class_weight != "none" or any(domain.weights is not None for domain in dataset.domains)
+    if spec.weighted_loss and not weighted:
+        hint = "Give `sample_weight` with the data, or --class-weight balanced."
+        raise bad_value("weighted_loss", f"false for {dataset.name}, where all samples weigh the same", True, hint)
+    if spec.classes_per_batch and weighted:
         hint = "It draws classes equally often by itself: drop it, or drop the weights."
         raise bad_value("classes_per_batch", "0 where classes or samples have weights", spec.classes_per_batch, hint)
     if (spec.classes_per_batch or 0) > len(dataset.classes):
@@ -224,21 +232,19 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
         raise bad_value("classes_per_batch", should, spec.classes_per_batch)
 
 
-def _check_recipe(config: BaseConfig, protocol: str, rules: Rules) -> None:
-    """Raise an error for settings of the recipe that a protocol does not have."""
-    for name, usual in {**RECIPE, **rules.recipe}.items() if rules.fixes_recipe else ():
+def _check_optimizer(config: BaseConfig, protocol: str, rules: Rules) -> None:
+    """Raise an error for settings of the optimiser that a protocol does not have."""
+    for name, usual in {**OPTIMIZER, **rules.optimizer}.items():
         if getattr(config, name) != usual:
             hint = "Leave it out, or use --protocol clean."
             raise bad_value(name, f"{usual} under the protocol {protocol}, which fixes it", getattr(config, name), hint)
 
 
 def _resolve_texts(spec: RunSpec, dataset: DomainDataset, head: str, backbone: str) -> dict[str, Any]:
-    """Resolve the head and, for one of text embeddings, the names of the classes and the templates."""
+    """Resolve the names of the classes and the templates for a head of text embeddings."""
     if head not in TEXT_HEADS:
-        for name in ("templates", "class_names"):
-            if getattr(spec, name):
-                raise bad_value(name, "left out without a head of texts", getattr(spec, name), "Add --head text.")
-        return {"head": head}
+        name = "templates" if spec.templates else "class_names"
+        raise bad_value(name, "left out without a head of texts", getattr(spec, name), "Add --head text.")
     if spec.frozen or not is_clip(backbone):
         needed_by = f"--head {head}" if head == spec.head else spec.algorithm
         raise UserError(
@@ -247,7 +253,6 @@ def _resolve_texts(spec: RunSpec, dataset: DomainDataset, head: str, backbone: s
         )
     texts = spec.texts if isinstance(spec, ResolvedSpec) and spec.texts else None
     return {
-        "head": head,
         "templates": spec.templates or "photo",
         "texts": texts or name_classes(dataset.classes, spec.class_names),
     }
@@ -256,7 +261,7 @@ def _resolve_texts(spec: RunSpec, dataset: DomainDataset, head: str, backbone: s
 def _resolve_augment(spec: RunSpec, dataset: DomainDataset) -> dict[str, str]:
     """Resolve the augmentation: empty for that of the dataset, which records of earlier versions have."""
     own, given = dataset.domains[0].inputs.augmentation, spec.augment
-    if given in ("", own):
+    if given == own:
         return {"augment": "", "augment_code": ""}
     if spec.on_activations:
         raise bad_value("augment", "left out with --frozen and --views: augmented views are DomainBed's", given)
@@ -281,11 +286,12 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
     """Resolve the backbone with the tag of its weights, its initialisation, and the normalisation of its inputs."""
     usual = rules.backbone if rules.backbone and dataset.kind == "images" and not spec.frozen else base.backbone
     name = spec.backbone or (rules.mlp if base.backbone == "mlp" else usual)
-    registered, pretrained = find_backbone(name), spec.pretrained
+    own, pretrained = name in OWN_BACKBONES, spec.pretrained
+    registered = None if own else find_backbone(name)
     if pretrained is None:  # a name with a tag stands for published weights
         tagged_by_user = "." in name and not registered
         pretrained = not spec.weights and (spec.frozen or (tagged_by_user if spec.backbone else base.pretrained))
-    if spec.frozen and not spec.weights and (not pretrained or name in OWN_BACKBONES):
+    if spec.frozen and not spec.weights and (not pretrained or own):
         raise UserError(
             f"Expected a backbone with pre-trained weights for --frozen. Found {name} with random weights. Give "
             "--weights FILE, or choose a pre-trained one: `fgmix list backbones`."
@@ -299,11 +305,11 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
     tagged = name
     if (pretrained or spec.weights) and "." not in name:  # the protocol's tag, or timm's default
         tagged = f"{name}.{rules.tags[name]}" if name in rules.tags else full_name(name)
-    # A file of open_clip does not say which activation function its model has: the tag does.
-    keeps_tag = pretrained or registered or (is_clip(name) and spec.weights)
     frozen = rules.freeze_bn and (pretrained or bool(spec.weights))
+    # A file does not say what its weights were trained on, nor their activation function: a tag that is given does.
+    given = name if spec.weights or own else model_of(name)
     network: dict[str, Any] = {
-        "backbone": tagged if keeps_tag else name.partition(".")[0],
+        "backbone": tagged if pretrained or registered else given,
         "backbone_digest": digest_backbone(name) if registered else "",
         "pretrained": pretrained,
         "freeze_bn": (frozen if spec.freeze_bn is None else spec.freeze_bn) or spec.lora > 0,
@@ -316,7 +322,7 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
     if spec.frozen:
         network["code_size"] = _measure_codes(name, dataset.input_shape)
     if dataset.kind == "images":
-        expects = pretrained or spec.weights or registered or is_clip(name)
+        expects = not own and (pretrained or spec.weights or registered or is_clip(name))
         expected = normalisation_of(tagged) if expects else IMAGENET
         interpolation = rules.interpolation or expected.interpolation
         network |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}

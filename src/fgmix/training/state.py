@@ -6,11 +6,11 @@ the best step, after the last, and as snapshots on the way.
 
 from __future__ import annotations
 
-import io
 import pickle
-from collections.abc import Container
+from collections.abc import Callable, Container
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError, to_user_error
-from fgmix.records.digests import Damaged, check_zip, damage_error, seal_zip
+from fgmix.records.digests import Damaged, check_zip, damage_error
 from fgmix.records.evaluations import Evaluation, Model, Share
-from fgmix.records.files import read_bytes, write_bytes
+from fgmix.records.files import Draft, open_regular
 from fgmix.records.schema import Count, ResolvedSpec, Unseen, keeps
 from fgmix.records.store import RunFolder
 from fgmix.terminal import print_notes
@@ -116,17 +116,17 @@ def resume(
 
 def save_checkpoint(
     paths: tuple[Path, Path], algorithm: Algorithm, average: WeightAverage | None, state: TrainingState
-) -> None:
-    """Write the checkpoint at the first path; the one before it moves to the second.
+) -> Callable[[], None]:
+    """Write a checkpoint; what is returned waits for the disk and moves it to the first path, beside the next steps.
 
-    If the process is killed, one of the two is always complete.
+    The one before it moves to the second path. If the process is killed, one of the two is always complete.
     """
     averaged = average.state_dict() if average else None
-    data = pack({"algorithm": algorithm.state_dict(), "average": averaged, "progress": vars(state)})
+    content = {"algorithm": algorithm.state_dict(), "average": averaged, "progress": vars(state)}
     newest, before = paths
     if newest.exists():
         newest.replace(before)
-    write_bytes(newest, data)
+    return Draft(newest, partial(torch.save, content), seal=True).put
 
 
 def read_checkpoint(path: Path, device: torch.device | str) -> dict[str, Any]:
@@ -171,14 +171,15 @@ def save_weights(
             for name, value in algorithm.state_dict().items()
             if isinstance(value, Tensor) and (not model_only or name.startswith(MODEL))
         }
-        write_bytes(path, pack(tensors))
+        Draft(path, partial(torch.save, tensors), seal=True).put()
 
 
 def check_weights(path: Path) -> None:
     """Raise an error if a file of weights is damaged or missing."""
     if not path.exists():
         raise Damaged(f"Expected the file that was written at {path}. Found none.")
-    check_zip(read_bytes(path), str(path))
+    with open_regular(path) as file:
+        check_zip(file, str(path))
 
 
 def load_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) -> None:
@@ -190,28 +191,21 @@ def load_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) 
         raise UserError(f"Expected weights of this algorithm at {path}. Found others. Check the run's folder.")
 
 
-def pack(state: dict[str, Any]) -> bytes:
-    """Return the bytes of a torch file with a digest."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return seal_zip(buffer.getvalue())
-
-
-def unpack(data: bytes, device: torch.device | str) -> Any:
-    """Read the bytes of `pack`: only tensors and plain values."""
-    return torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+def write_tensors(path: Path, content: dict[str, Any]) -> None:
+    """Write tensors and plain values to a torch file with a digest, atomically."""
+    Draft(path, partial(torch.save, content), seal=True).put()
 
 
 def read_weights(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Read a file of `pack`, with only tensors and plain values; a damaged one raises an error."""
-    data = read_bytes(path)
-    check_zip(data, str(path))
-    try:
-        state = unpack(data, device)
-    except (pickle.UnpicklingError, RuntimeError, LookupError, TypeError, ValueError, EOFError) as error:
-        if to_user_error(error):  # a lost device, too little memory
-            raise
-        raise damage_error(str(path)) from error  # the digest is correct, but the content is not plain tensors
+    """Read a file of `write_tensors`, with only tensors and plain values; a damaged one raises an error."""
+    with open_regular(path) as file:
+        check_zip(file, str(path))
+        try:
+            state = torch.load(file, map_location=device, weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, LookupError, TypeError, ValueError, EOFError) as error:
+            if to_user_error(error):  # a lost device, too little memory
+                raise
+            raise damage_error(str(path)) from error  # the digest is correct, but the content is not plain tensors
     if not isinstance(state, dict):
         raise damage_error(str(path))
     return state

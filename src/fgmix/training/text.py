@@ -14,10 +14,10 @@ from fgmix.errors import UserError, unknown
 from fgmix.networks.clip import TextTower, build_text_tower
 from fgmix.networks.text import TEMPLATES, clean_name, embed_classes
 from fgmix.records.digests import Damaged, digest_of
-from fgmix.records.files import cache_dir, read_bytes, write_bytes
+from fgmix.records.files import cache_dir, read_bytes
 from fgmix.records.schema import ResolvedSpec
 from fgmix.seeding import seed_torch
-from fgmix.training.state import pack, read_weights
+from fgmix.training.state import read_weights, write_tensors
 
 
 class TextEmbeddings(NamedTuple):
@@ -43,7 +43,7 @@ def embed_texts(spec: ResolvedSpec) -> TextEmbeddings:
         tower = build_text(spec)
         content = {"embeddings": embed_classes(tower, spec.texts, templates), "scale": tower.scale}
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, pack(content))
+        write_tensors(path, content)
     embeddings, scale = content["embeddings"], content["scale"]
     return TextEmbeddings(embeddings, scale, digest_of(embeddings.numpy().tobytes() + repr(scale).encode()))
 

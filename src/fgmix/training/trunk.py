@@ -19,15 +19,14 @@ from msgspec import structs
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms import Algorithm, BaseConfig, Batches, get
-from fgmix.algorithms._base import batch_of, part_of
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, batch_of, get, part_of
 from fgmix.errors import bad_value
 from fgmix.mixing.fgmix import FGMix
 from fgmix.mixing.prior import Prior
+from fgmix.records.code import digest_source
 from fgmix.records.evaluations import Evaluation
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, keeps
-from fgmix.records.source import digest_source
 from fgmix.records.store import RunBusy, RunFolder
 from fgmix.training.averaging import WeightAverage
 from fgmix.training.state import TrainingState, is_measured, read_checkpoint, read_weights, save_weights
@@ -37,6 +36,8 @@ FOLDER = "trunks"  # in the folder of the runs
 
 class Trunk(Algorithm):
     """ERM that also updates the prior of FGMix, the moving averages of the codes. Not registered."""
+
+    targets = "weighted"
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
@@ -75,7 +76,7 @@ def describe_trunk(spec: ResolvedSpec) -> ResolvedSpec:
 
 
 def _shared_settings(spec: ResolvedSpec) -> dict[str, Any]:
-    """Return the only settings that a trunk's steps depend on: learning rate, weight decay and recipe."""
+    """Return the only settings that a trunk's steps depend on: learning rate, weight decay and optimiser."""
     return {name: spec.settings[name] for name in Trunk.Config.names() if name in spec.settings}
 
 

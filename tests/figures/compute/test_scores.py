@@ -8,7 +8,8 @@ import torch
 
 from fgmix.errors import UserError
 from fgmix.figures.compute.mixtures import find_mixer
-from fgmix.figures.compute.scores import _draw_pairs, compute_scores, correlate
+from fgmix.figures.compute.scores import _draw_pairs, compute_scores
+from fgmix.figures.scatter import correlate
 from fgmix.mixing import classifier_gradients
 from fgmix.training.open_run import OpenedRun
 

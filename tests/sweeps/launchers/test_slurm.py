@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import threading
@@ -20,7 +19,7 @@ import pytest
 from fgmix.errors import UserError
 from fgmix.records.files import write_json
 from fgmix.records.schema import RunSpec
-from fgmix.records.status import Outcome, read_error, state_of
+from fgmix.records.status import Outcome
 from fgmix.sweeps.design import PlannedRun, Sweep
 from fgmix.sweeps.execute import run_sweeps
 from fgmix.sweeps.launchers.local import LocalPool
@@ -114,7 +113,7 @@ def planned(names: str, **fields: Any) -> list[PlannedRun]:
 
 
 def job_of(names: str, out: Path, places: str = "cpu") -> Job:
-    return Job(planned(names), out, places.split(), 1, 240, out / "notes.jsonl")
+    return Job(planned(names), out, places.split(), 1, out / "notes.jsonl")
 
 
 def test_a_job_runs_as_many_runs_side_by_side_as_its_gpus_hold(tmp_path: Path, crew: type[Crew]) -> None:
@@ -170,29 +169,6 @@ def test_what_is_queued_again_begins_with_the_runs_that_were_stopped(
 ) -> None:
     left = signalled(job_of("a b c d", tmp_path, "cpu cpu"), monkeypatch)
     assert [run.name for run in left] == ["a", "b", "c", "d"]
-
-
-@pytest.mark.usefixtures("crew")
-@pytest.mark.parametrize(
-    ("session", "state"),
-    [
-        ({"seconds": 14000, "first_step": 300, "last_step": 300}, "failed"),
-        ({"seconds": 14000, "first_step": 300, "last_step": 301}, "waiting"),
-        ({"seconds": 60, "first_step": 300, "last_step": 300}, "waiting"),  # it was preempted soon
-        ({"seconds": 14000, "first_step": 300, "last_step": 300, "pid": 8}, "waiting"),  # another worker's
-    ],
-)
-@pytest.mark.parametrize("folder", ["a", "trunks/of-a"])
-def test_a_run_that_gets_nowhere_in_a_whole_job_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, session: dict[str, int], state: str
-) -> None:
-    line = {"pid": 7, "host": platform.node(), "started": 1.0, **session}
-    (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / folder / "sessions.jsonl").write_text(json.dumps(line) + "\n")
-    signalled(job_of("a b", tmp_path), monkeypatch)
-    assert state_of(tmp_path / "a") == state
-    if state == "failed":
-        assert "In a job of 240 minutes it ended no step. Raise --slurm timeout_min" in read_error(tmp_path / "a")
 
 
 @pytest.fixture

@@ -43,9 +43,7 @@ def embed_mixing(
 ) -> Embedding:
     """Embed original codes; these and random interpolations (variant A); these and mixed codes of the run's policy.
 
-    Args:
-        run: a run of FGMix or of one of its variants.
-        mixed: mixed codes of each kind.
+    `mixed` is the number of mixed codes of each kind.
     """
     algorithm = load_policy(run, which, model)
     mixer = find_mixer(algorithm)

@@ -65,11 +65,8 @@ def compute_flatness(
 ) -> Flatness:
     """Compute squared loss differences of several runs, along the same directions.
 
-    Args:
-        runs: finished runs of one trial, which see the same training samples.
-        scope: "classifier" (h_φ alone) or "network" (all weights, filter-normalised).
-        gammas: distances.
-        directions: how many.
+    The runs are of one trial and see the same training samples. The scope is "classifier" (h_φ alone) or "network" (all
+    weights, filter-normalised).
     """
     if scope not in ("classifier", "network"):
         raise unknown("scope", scope, ("classifier", "network"))

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from fgmix.errors import UserError
-from fgmix.figures.arrays import Floats, Ints
+from fgmix.figures.arrays import Ints
 from fgmix.figures.compute.mixtures import find_mixer, load_policy
-from fgmix.figures.scores import Scores
+from fgmix.figures.scatter import Scores, correlate
 from fgmix.mixing.scores import LinearGradients, Vectors, classifier_gradients
 from fgmix.progress import track
 from fgmix.records.evaluations import Model
@@ -32,11 +32,8 @@ def compute_scores(
 ) -> Scores:
     """Compute A_ω(g_i, g_j) and cos(g_i, g_j) for each ordered pair of source domains (A_ω is not symmetric).
 
-    Args:
-        run: a run whose policy is learned: fgmix, fgmix_e or fgmix_f.
-        model: raw or averaged base model; the policy is the raw one's.
-        pairs: random pairs of samples for each pair of domains.
-        same_class: both samples of a pair have the same class, as in training; False for any classes.
+    The policy is the raw model's. `pairs` are samples for each pair of domains, of one class as in training unless
+    `same_class` is False.
     """
     algorithm = load_policy(run, which, model)
     mixer = find_mixer(algorithm)
@@ -69,19 +66,6 @@ def compute_scores(
         inputs=mixer.inputs,
         test_domains=" and ".join(run.test_domains),
     )
-
-
-def correlate(x: Floats, y: Floats) -> float:
-    """Compute Spearman's ρ, the correlation of ranks (ties: mean rank); NaN if either is constant.
-
-    >>> correlate(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0]))
-    0.5
-    """
-    from scipy.stats import spearmanr
-
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")  # without scipy's warning
-    return float(spearmanr(x, y).statistic)
 
 
 def _draw_pairs(y: Ints, domain: Ints, first: int, second: int, pairs: int, same_class: bool, seed: int) -> Ints:

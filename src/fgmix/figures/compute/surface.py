@@ -99,11 +99,8 @@ def compute_surface(
 
     The train loss of an algorithm that mixes is on original and mixed codes, with its policy after the last step.
 
-    Args:
-        first: a run, such as of ERM.
-        second: a run of FGMix with the same network, seed and test domain. Both need averaged weights; without
-            snapshots, their paths have only a first and a last point.
-        resolution: points on each side of the grid.
+    Both runs, such as of ERM and of FGMix, have the same network, seed and test domain, and averaged weights; without
+    snapshots, their paths have only a first and a last point. The grid has `resolution` points on each side.
     """
     alike = ("backbone", "head", "test_domains", "seed", "trial_seed")
     check_alike(first, second, alike, "start from the same weights")

@@ -1,7 +1,8 @@
 // Charts: panels of points, lines and cells as SVG, with a tooltip, a legend that switches things on and off, and
 // points that light up in every panel they are in.
 
-const WIDTH = 380;
+const WIDTH = 380; // of a panel among others; text has 11 pixels
+const WIDE = 460; // of a panel alone on a screen that has room
 const HEIGHT = 300;
 // Colour maps of matplotlib, which the PDFs use, too
 const COLOURS = {
@@ -73,7 +74,7 @@ const roundTicks = ([low, high]) => {
   const ticks = [];
   for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-6; value += step) {
     const rounded = Math.abs(value) < step * 1e-6 ? 0 : value;
-    ticks.push([rounded, String(Number(rounded.toPrecision(6)))]);
+    ticks.push([rounded, String(Number(rounded.toPrecision(6))).replace("-", "−")]);
   }
   return ticks;
 };
@@ -163,19 +164,18 @@ const cellSize = (centres, to) => Math.abs(centres.length > 1 ? to(centres[1]) -
 
 // A panel
 
-const LINE = 24; // characters of a name beside an axis, in one line
-
-// A name in one line, or in two where it is long
-const linesOf = (text) => {
-  if (text.length <= LINE) return [text];
-  const space = text.lastIndexOf(" ", LINE);
-  const end = space > 0 ? space : LINE;
-  return [text.slice(0, end), shorten(text.slice(end).trim(), LINE)];
+// A name beside an axis in lines of so many characters, at most three
+const linesOf = (text, most, lines = 3) => {
+  if (text.length <= most) return [text];
+  if (lines === 1) return [shorten(text, most)];
+  const space = text.lastIndexOf(" ", most);
+  const end = space > 0 ? space : most;
+  return [text.slice(0, end), ...linesOf(text.slice(end).trim(), most, lines - 1)];
 };
 
-const longest = (ticks) => Math.max(0, ...ticks.flatMap(([, text]) => linesOf(text).map((line) => line.length)));
-
-const drawPanel = (panel, number, label) => {
+const drawPanel = (panel, number, label, width) => {
+  const line = width > WIDTH ? 32 : 24; // characters
+  const longest = (ticks) => Math.max(0, ...ticks.flatMap(([, text]) => linesOf(text, line).map((each) => each.length)));
   const ranges = { x: extent(panel, "x"), y: extent(panel, "y") };
   const ticks = { x: panel.x.ticks ?? roundTicks(ranges.x), y: panel.y.ticks ?? roundTicks(ranges.y) };
   const named = panel.y.ticks !== null && panel.y.ticks.length > 0;
@@ -184,16 +184,16 @@ const drawPanel = (panel, number, label) => {
   const left = 14 + 6.2 * longest(ticks.y) + (panel.y.label ? 18 : 0);
   // A unit has the same length on both axes where distances matter.
   const ratio = (ranges.y[1] - ranges.y[0]) / (ranges.x[1] - ranges.x[0]);
-  const height = panel.equal ? above + ratio * (WIDTH - 10 - left) : named ? Math.max(120, Math.min(900, 90 + 30 * (ranges.y[1] - ranges.y[0]))) : HEIGHT;
+  const height = panel.equal ? above + ratio * (width - 10 - left) : named ? Math.max(120, Math.min(900, 90 + 30 * (ranges.y[1] - ranges.y[0]))) : HEIGHT;
   const box = {
     left,
-    right: WIDTH - 10,
+    right: width - 10,
     top: 8,
     bottom: height - above + 8,
   };
   const x = scale(ranges.x, panel.x.flipped ? [box.right, box.left] : [box.left, box.right]);
   const y = scale(ranges.y, panel.y.flipped ? [box.top, box.bottom] : [box.bottom, box.top]);
-  const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": panel.title || label });
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": panel.title || label });
   const clip = `clip-${++clips}`;
   const hole = draw("clipPath", { id: clip });
   hole.append(draw("rect", { x: box.left - 4, y: box.top - 4, width: box.right - box.left + 8, height: box.bottom - box.top + 8 }));
@@ -211,7 +211,7 @@ const drawPanel = (panel, number, label) => {
     const at = y(value);
     if (at < box.top - 1 || at > box.bottom + 1) continue;
     svg.append(draw("line", { x1: box.left - 4, x2: box.left, y1: at, y2: at, class: "tick" }));
-    const lines = linesOf(text);
+    const lines = linesOf(text, line);
     lines.forEach((line, i) => {
       const down = at + 4 + 12 * (i - (lines.length - 1) / 2);
       svg.append(draw("text", { x: box.left - 6, y: down, "text-anchor": "end" }, line));
@@ -351,8 +351,11 @@ const follow = (drawing, chart) => {
 window.addEventListener("scroll", () => (tooltip.hidden = true), { passive: true });
 
 const drawChart = (drawing, chart) => {
-  const kind = chart.panels.length > 1 ? (chart.columns ? "panels rows" : "panels") : "panels single";
-  const panels = make("div", { class: kind }, ...chart.panels.map((panel, i) => drawPanel(panel, i, chart.title)));
+  const single = chart.panels.length === 1;
+  const narrow = document.documentElement.clientWidth / chart.columns < 300 && chart.panels[0].y.ticks?.length; // illegible names
+  const kind = single ? "panels single" : chart.columns && !narrow ? "panels rows" : "panels";
+  const width = single && document.documentElement.clientWidth > 640 ? WIDE : WIDTH;
+  const panels = make("div", { class: kind }, ...chart.panels.map((panel, i) => drawPanel(panel, i, chart.title, width)));
   if (chart.columns) panels.style.setProperty("--columns", chart.columns);
   drawing.replaceChildren(drawLegend(chart, drawing), panels);
   follow(drawing, chart);

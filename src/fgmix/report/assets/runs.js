@@ -141,6 +141,7 @@ const drawRuns = () => {
   runTable.tBodies[0].replaceChildren(...found.slice(0, shownRuns.count).map(runRow));
   runCount.textContent = found.length === runs.length ? "" : `${found.length} of ${runs.length} runs`;
   moreRuns.hidden = found.length <= shownRuns.count;
+  moreRuns.textContent = `Show more (${shownRuns.count} of ${found.length} are shown)`;
   allRuns.hidden = !shownRuns.only;
 };
 

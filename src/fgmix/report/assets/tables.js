@@ -76,11 +76,11 @@ const copyButton = (name, text) => {
   return make("button", { type: "button", onclick: copy }, name);
 };
 
-// The shown rows as CSV; an apostrophe before what a spreadsheet would take for a formula
+// The shown rows as CSV, with hyphens before numbers; an apostrophe before what a spreadsheet would take for a formula
 const writeCsv = (table) => {
   const quote = (text) => `"${(/^\s*[=@]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
   const rows = [...table.rows].filter((row) => !row.hidden);
-  const textOfCell = (cell) => (cell.dataset.text ?? cell.textContent).trim();
+  const textOfCell = (cell) => (cell.dataset.text ?? cell.textContent).trim().replaceAll("−", "-");
   return rows.map((row) => [...row.cells].map((cell) => quote(textOfCell(cell))).join(",")).join("\n");
 };
 

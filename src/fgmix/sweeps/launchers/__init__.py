@@ -5,8 +5,8 @@ It need not be reliable: `run_sweeps` launches runs that it has lost again.
 
 All launchers assign runs to workers with a `Pool`. A run whose worker dies is assigned to another, up to a number of
 deaths. If the machine fails during a run, the run is queued behind the others, which show whether the machine works,
-and its worker is replaced: a GPU may work for a new one. If this happens to two runs in a row, the place gets no more
-workers; with no place left, the remaining runs wait. An executor of the standard library or of loky does less: it ends
+and its worker is replaced: a GPU may work for a new one. After two failures in a row the place gets no more workers;
+with no place left, the remaining runs wait. An executor of the standard library or of loky does less: it ends
 all workers when one dies, and cannot tell which run killed it.
 """
 
@@ -15,32 +15,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from fgmix.errors import UserError, bad_value, unknown
+from fgmix.errors import UserError, bad_value, require_package, unknown
 from fgmix.records.status import Outcome, read_outcome, record_failure
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun
-from fgmix.sweeps.execute import Launch, Report, count_against
+from fgmix.sweeps.execute import Launch, Report
 from fgmix.terminal import print_notes
 
 W = TypeVar("W")  # a launcher's worker
 GRACE = 60.0  # seconds in which a worker that should end writes a checkpoint
-MAX_IN_A_ROW = 2  # runs interrupted by the machine, after which a place gets no more workers
-
-
-def require(module: str, extra: str) -> None:
-    """Raise an error that says how to install a launcher's library, if it is missing."""
-    library = find_spec(module)
-    if library is None or library.origin is None:  # without an origin it is only a folder of that name
-        raise UserError(
-            f"Expected the library {module}, which the launcher {extra} runs on. It is not installed. "
-            f"Run `pip install 'fgmix[{extra}]'`."
-        )
+MAX_IN_A_ROW = 2  # failures of the machine, after which a place gets no more workers
 
 
 @dataclass
@@ -51,7 +40,7 @@ class Slot(Generic[W]):
     worker: W | None = None
     run: PlannedRun | None = None  # the one that the worker executes
     is_closed: bool = False  # gets no more workers
-    interrupted: list[str] = field(default_factory=list)  # runs in which its machine failed since one was finished
+    failures: int = 0  # of its machine since a run was finished
 
 
 class Pool(ABC, Generic[W]):
@@ -116,7 +105,7 @@ class Pool(ABC, Generic[W]):
     def _assign_runs(self) -> list[Slot[W]]:
         """Give runs to idle workers, first to those without a failure; return the slots to wait for."""
         self.update_slots()
-        for slot in sorted(self.slots, key=lambda slot: len(slot.interrupted)):
+        for slot in sorted(self.slots, key=lambda slot: slot.failures):
             if slot.is_closed or slot.run is not None:
                 continue
             idle = sum(each.worker is not None and each.run is None for each in self.slots)
@@ -151,15 +140,13 @@ class Pool(ABC, Generic[W]):
             self.waiting.appendleft(run)
             return
         self._add_outcome(outcome)
-        if outcome.status == "done":  # so the machine works: it was not what failed the runs before
-            for name in slot.interrupted:
-                count_against(self.out / name)
-            slot.interrupted.clear()
+        if outcome.status == "done":
+            slot.failures = 0
         elif outcome.status == "waiting":
-            slot.interrupted.append(run.name)
+            slot.failures += 1
             self._stop_worker(slot)
             self.waiting.append(run)
-            if len(slot.interrupted) >= MAX_IN_A_ROW:
+            if slot.failures >= MAX_IN_A_ROW:
                 self.close(slot, outcome.error)
 
     def _count_death(self, run: PlannedRun) -> None:
@@ -208,7 +195,7 @@ def make_launch(
             "request them with --gpus."
         )
     if launcher == "ray":
-        require("ray", "ray")
+        require_package("ray", "ray")
         from fgmix.sweeps.launchers.ray import run_ray
 
         return partial(run_ray, address=address or None, cpus=cpus, gpus=gpus, device=device)
@@ -218,7 +205,7 @@ def make_launch(
         raise UserError(
             f"Expected --gpus with --runs-per-gpu {runs_per_gpu}. Found no --gpus. Add --gpus N, the GPUs of a job."
         )
-    require("submitit", "slurm")
+    require_package("submitit", "slurm")
     from fgmix.sweeps.launchers.slurm import run_slurm
 
     shared: dict[str, Any] = {"device": device, "cpus": cpus, "gpus": int(gpus or 0), "runs_per_gpu": runs_per_gpu}

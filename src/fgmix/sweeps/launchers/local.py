@@ -43,14 +43,9 @@ def run_local(
     devices: Sequence[str] = ("auto",),
     runs_per_gpu: int = 1,
 ) -> list[Outcome]:
-    """Execute runs in worker processes, as described in `launchers`; return their outcomes in order of completion.
+    """Execute runs in worker processes; return their outcomes in order of completion. Options are those of `Sweep.run`.
 
-    Args:
-        runs, out, report: of every launcher.
-        workers: number of processes; by default `runs_per_gpu` for each GPU, or 1 without a GPU. Torch's threads are
-            divided among them.
-        devices: assigned to the workers in turn, such as ("cuda:0", "cuda:1"); "auto" is every available GPU.
-        runs_per_gpu: number of runs that share a GPU.
+    Torch's threads are divided among the workers.
     """
     import torch
 

@@ -47,15 +47,7 @@ def run_ray(
     gpus: float | None = None,
     device: str = "auto",
 ) -> list[Outcome]:
-    """Execute runs on Ray actors; return their outcomes in order of completion.
-
-    Args:
-        runs, out, report: of every launcher; the folder has this path on every node.
-        address: of a running cluster, such as "10.0.0.1:6379" or "auto"; without it, one is started on this machine.
-        cpus: cores of a run, and torch's threads in it.
-        gpus: GPUs of a run; a fraction lets several runs share one. By default 1 if the cluster has any.
-        device: "auto" for the GPU that Ray assigns to a run, if any; or "cpu".
-    """
+    """Execute runs on Ray actors; return their outcomes in order of completion. Options are those of `Sweep.run`."""
     started = _connect(address, show_notes=any(run.log for run in runs))
     try:
         pool = RayPool(runs, out, report, _check_needs(cpus, gpus, device))

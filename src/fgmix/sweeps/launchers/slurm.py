@@ -11,7 +11,6 @@ and the data must be on a filesystem that all nodes share.
 from __future__ import annotations
 
 import json
-import platform
 import secrets
 import subprocess
 import time
@@ -26,13 +25,12 @@ from submitit.core.utils import FailedJobError
 from submitit.helpers import DelayedSubmission
 
 from fgmix.errors import UserError, bad_value
-from fgmix.records.files import make_folder, read_lines
-from fgmix.records.status import Outcome, record_failure
-from fgmix.records.store import RunFolder
+from fgmix.records.files import make_folder
+from fgmix.records.status import Outcome
 from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.execute import Report
-from fgmix.sweeps.launchers import GRACE, Slot
-from fgmix.sweeps.launchers.local import LocalPool, Worker
+from fgmix.sweeps.launchers import GRACE
+from fgmix.sweeps.launchers.local import LocalPool
 
 POLL_SECONDS = 10.0  # between checks of the jobs' outcomes and of the queue
 TIME_OUTS = 1000  # how often a job that runs out of time is queued again: it makes progress each time
@@ -50,7 +48,6 @@ class Job:
     out: Path
     places: Sequence[str]  # the device of each of its workers
     threads: int  # of torch, in each worker
-    minutes: float  # its time limit
     file: Path  # to which it writes the outcomes
     pool: LocalPool | None = None
 
@@ -63,8 +60,6 @@ class Job:
         if self.pool is not None:
             busy = [slot for slot in self.pool.slots if slot.run is not None]
             self.pool.stop_all()
-            for slot in busy:
-                self._fail_if_stuck(slot)
             self.runs = [*(slot.run for slot in busy if slot.run is not None), *self.pool.waiting]
             self.pool = None  # processes cannot be pickled
         return DelayedSubmission(self)
@@ -73,22 +68,6 @@ class Job:
         # On a full disk the outcome is lost, but the job continues: the sweep checks the runs' folders at the end.
         with suppress(OSError), open(self.file, "a", encoding="utf-8", errors="backslashreplace") as opened:
             opened.write(json.dumps(asdict(outcome)) + "\n")
-
-    def _fail_if_stuck(self, slot: Slot[Worker]) -> None:
-        """Fail a run that finished no step in more than half of the time limit: it would be queued again forever."""
-        assert slot.run is not None
-        assert slot.worker is not None
-        folders = [self.out / slot.run.name, *(self.out / "trunks").glob("*")]
-        sessions = [line for folder in folders for line in read_lines(RunFolder(folder).sessions)]
-        worker = (platform.node(), slot.worker.process.pid)
-        own = [line for line in sessions if (line.get("host"), line.get("pid")) == worker]
-        last = max(own, key=lambda line: line["started"], default=None)
-        if last and last["seconds"] > 60 * self.minutes / 2 and last["first_step"] == last["last_step"]:
-            reason = (
-                "Expected a time limit in which a run gets from one checkpoint to the next. In a job of "
-                f"{self.minutes:g} minutes it ended no step. Raise --slurm timeout_min and add --retry-failed."
-            )
-            self._write(record_failure(self.out / slot.run.name, reason))
 
 
 def run_slurm(
@@ -104,20 +83,12 @@ def run_slurm(
     options: Mapping[str, str] | None = None,
     cluster: str = "slurm",
 ) -> list[Outcome]:
-    """Execute runs as a job array; return the outcomes that the jobs write.
+    """Execute runs as a job array; return the outcomes that the jobs write. Options are those of `Sweep.run`.
 
-    Args:
-        runs, out, report: of every launcher; logs are written to the subfolder `slurm`.
-        jobs: number of jobs in the array.
-        cpus: cores of a run, and torch's threads in it.
-        gpus: GPUs of a job, which executes runs on all of them in parallel.
-        runs_per_gpu: number of runs that share a GPU.
-        device: "auto" for the GPUs of a job, if any; or "cpu".
-        options: Slurm's own, such as {"partition": "gpu", "timeout_min": "240"}.
-        cluster: "slurm", or "local" for submitit's own processes on this machine.
+    With the cluster "local" jobs are submitit's own processes on this machine.
     """
     given = {**DEFAULTS, **(options or {})}
-    minutes = _check_time_limit(given, runs)
+    _check_time_limit(given, runs)
     devices = [f"cuda:{i}" for i in range(gpus)] if device == "auto" and gpus else [device] * max(1, gpus)
     places = devices * runs_per_gpu
     executor = _create_executor(out / "slurm", cluster)
@@ -126,7 +97,7 @@ def run_slurm(
     work = []
     for i in range(count):
         share = [*runs[i::count], *(run for j, run in enumerate(runs) if j % count != i)]
-        work.append(Job(share, out.resolve(), places, cpus, minutes, Path(f"{files}_{i}_outcomes.jsonl")))
+        work.append(Job(share, out.resolve(), places, cpus, Path(f"{files}_{i}_outcomes.jsonl")))
     array = _Array(_submit(executor, work), [job.file for job in work], cluster)
     outcomes, settled = dict[str, Outcome](), set[str]()
     try:
@@ -181,8 +152,8 @@ class _Array:
             job.cancel(check=False)
 
 
-def _check_time_limit(options: Mapping[str, str], runs: Sequence[PlannedRun]) -> float:
-    """Check that the jobs' time limit allows a run to reach its next checkpoint; return it in minutes."""
+def _check_time_limit(options: Mapping[str, str], runs: Sequence[PlannedRun]) -> None:
+    """Check that the jobs' time limit allows a run to reach its next checkpoint."""
     if "time" in options:
         raise UserError("Expected the time limit as --slurm timeout_min=MINUTES. Found --slurm time. Change its name.")
     for name in DEFAULTS:
@@ -197,7 +168,6 @@ def _check_time_limit(options: Mapping[str, str], runs: Sequence[PlannedRun]) ->
             f"{segment:g} minutes, and Slurm's signal comes {seconds} seconds before the end. Found timeout_min="
             f"{minutes}. Raise --slurm timeout_min, or lower --checkpoint-minutes."
         )
-    return minutes
 
 
 def _create_executor(folder: Path, cluster: str) -> submitit.AutoExecutor:
