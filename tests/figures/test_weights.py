@@ -13,6 +13,7 @@ def test_losses_effects_and_the_toy_are_drawn() -> None:
     arrays = made.weight_effect()
     chart = describe(arrays)
     _, first, second, toy = chart.panels
+    assert [panel.equal for panel in chart.panels] == [True, False, False, True]  # angles of arrows are true
     assert {"z₁", "−g₃", "φ"} <= set(words(chart, 0))
     assert first.title == "a = (0.1, 0.6, 0.3)"
     assert first.y == second.y

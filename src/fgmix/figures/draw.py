@@ -37,6 +37,7 @@ LEVELS = 14  # of contours
 BEHIND_WORDS = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}
 MANY = 60  # points from which on markers are smaller
 TILTED = 42  # characters of the names below an axis from which on they are tilted
+DENSE = 24  # names beside an axis from which on their rows are lower, so that about 50 fit on a page of paper
 
 STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -103,7 +104,7 @@ def draw(chart: Chart, style: Style = Style()) -> Figure:  # noqa: B008 (frozen)
             for c, panel in enumerate(row):
                 _draw_panel(axes[r, c], panel, width)
                 below = rows[r + 1][c : c + 1] if r + 1 < len(rows) else ()
-                _label(axes[r, c], panel, row[c - 1] if c else None, below)
+                _label(axes[r, c], panel, row[c - 1] if c else None, below, width)
                 _draw_colour_bar(figure, axes[r, c], panel, row[c + 1 : c + 2])
         _frame(figure, chart)
         _set_symbols(figure)
@@ -156,7 +157,8 @@ def _measure_height(panel: Panel, width: float) -> float:
         return 0.5 + (0.62 if _find_cells(panel) is None or panel.y.ticks is None else 0.8) * width
     rows = float(panel.y.high or 0) - float(panel.y.low or 0)
     below = 0.05 * _measure_longest(panel.x) if _are_tilted(panel.x) else 0.0
-    return 0.75 + below + (0.32 if _find_cells(panel) else 0.24) * rows
+    each = 0.32 if _find_cells(panel) else max(0.15, 0.24 * min(1, DENSE / rows))
+    return 0.75 + below + each * rows
 
 
 def _measure_longest(axis: Axis) -> int:
@@ -177,7 +179,7 @@ def _find_cells(panel: Panel) -> Cells | None:
 def _draw_panel(ax: Axes, panel: Panel, width: float) -> None:
     for mark in panel.marks:
         _DRAW[type(mark)](ax, mark)
-    ax.set_title("\n".join(textwrap.wrap(typeset(panel.title), int(15 * width))))
+    ax.set_title(_wrap(panel.title, width))
     ax.set_xlim(*_measure_extent(panel.x, [mark.x for mark in panel.marks]))
     ax.set_ylim(*_measure_extent(panel.y, [y for mark in panel.marks for y in (mark.y, getattr(mark, "top", ()))]))
     for axis, shown in ((panel.x, ax.xaxis), (panel.y, ax.yaxis)):
@@ -202,6 +204,16 @@ def _draw_panel(ax: Axes, panel: Panel, width: float) -> None:
         ax.set_axisbelow(True)
 
 
+def _wrap(text: str, width: float) -> str:
+    """Break a title or a label into lines: before a bracket, after a colon or a comma where two lines are enough."""
+    text, room = typeset(text), int(15 * width)
+    for sign in (" (", ": ", ", "):
+        first, found, rest = text.partition(sign)
+        if len(text) > room and found and max(len(first), len(rest)) < room:
+            return f"{first}{sign.rstrip(' (')}\n{sign.strip(' :,')}{rest}"
+    return "\n".join(textwrap.wrap(text, room))
+
+
 def _measure_extent(axis: Axis, values: Sequence[Any]) -> tuple[float, float]:
     """Compute where an axis starts and ends: as described, or around all values, also where a curve has none."""
     every = np.concatenate([np.asarray(each, dtype=np.float64) for each in values])
@@ -211,14 +223,14 @@ def _measure_extent(axis: Axis, values: Sequence[Any]) -> tuple[float, float]:
     return low - margin if axis.low is None else axis.low, high + margin if axis.high is None else axis.high
 
 
-def _label(ax: Axes, panel: Panel, left: Panel | None, below: Sequence[Panel]) -> None:
+def _label(ax: Axes, panel: Panel, left: Panel | None, below: Sequence[Panel], width: float) -> None:
     """Label the axes; not again where the panel to the left or below has the same."""
     if left is None or left.y != panel.y:
         ax.set_ylabel(panel.y.label)
     elif panel.y.high is not None:
         ax.tick_params(axis="y", labelleft=False)
     if not below or below[0].x != panel.x:
-        ax.set_xlabel(panel.x.label)
+        ax.set_xlabel(_wrap(panel.x.label, width))
     elif panel.x.high is not None:
         ax.tick_params(axis="x", labelbottom=False)
 
@@ -231,7 +243,8 @@ def _draw_colour_bar(figure: Figure, ax: Axes, panel: Panel, right: Sequence[Pan
     other = _find_cells(right[0]) if right else None
     if other is None or (other.label, other.low, other.high) != (cells.label, cells.low, cells.high):
         ticks = MaxNLocator(5) if cells.power == 1 else _choose_levels(cells)[::3]
-        figure.colorbar(ax.collections[0], ax=ax, label=cells.label, format="%.3g", ticks=ticks)
+        beside = ax.inset_axes((1.04, 0.0, 0.05, 1.0))  # as high as the panel, whatever the layout leaves for it
+        figure.colorbar(ax.collections[0], cax=beside, label=cells.label, format="%.3g", ticks=ticks)
 
 
 # Marks
@@ -360,4 +373,5 @@ def _list_handles(chart: Chart) -> dict[str, Line2D]:
             else:
                 edge = "black" if mark.outlined else sign["color"]
                 sign |= {"marker": mark.marker, "markersize": 4, "markeredgecolor": edge, "markeredgewidth": 0.6}
-    return {name: Line2D([], [], **sign) for name, sign in signs.items()}
+    lines_first = sorted(signs.items(), key=lambda each: each[1]["linestyle"] == "none")
+    return {name: Line2D([], [], **sign) for name, sign in lines_first}

@@ -150,10 +150,11 @@ def _compare_ends(arrays: Surface) -> str:
 def describe_surface(rows: Sequence[Surface]) -> Chart:
     """Describe a row for each test domain: losses on one scale, then the accuracy, with the paths and the models."""
     panels = lay_out_rows(rows, _describe_row)
+    straight = any(np.sum(row.path == p) <= 2 for row in rows for p in range(len(row.paths)))
     caption = [
         "The plane through three models, with the training paths projected on it: only the models lie on it. Solid "
         "lines: averaged weights. Star: highest test accuracy, by a quadratic fit around the highest grid point. Both "
-        "axes have one scale. Paths of runs without snapshots are known at their ends only.",
+        f"axes have one scale.{' Paths of runs without snapshots are known at their ends only.' if straight else ''}",
         *claim_surface(rows),
     ]
     return Chart(title_rows("Loss surface", rows), "\n".join(caption), panels, columns=len(rows[0].panels))
@@ -206,5 +207,6 @@ def _describe_anchors(arrays: Surface, with_optimum: bool) -> list[Mark]:
         Points(f"{label} model", [x], [y], "#ffffff", marker, [str(label)], outlined=True)
         for label, marker, (x, y) in zip(arrays.anchors, "osD", arrays.anchor_points)
     ]
-    name, (x, y) = "Highest test accuracy", arrays.optimum
+    name = "Highest test accuracy" + (", at the edge of the grid" if is_at_edge(arrays) else "")
+    x, y = arrays.optimum
     return [*marks, Points(name, [x], [y], OPTIMUM, "*", [name], outlined=True)] if with_optimum else marks

@@ -67,9 +67,8 @@ def _describe_surfaces(arrays: WeightEffect) -> Panel:
         (x_g, y_g), (x_z, y_z) = 0.55 * minimum + aside, minimum
         marks.append(Words([x_z, x_g], [y_z, y_g], [_index("z", i), symbol], colour=colour))
     marks += [Points("", [0], [0], INK), Words([0], [-0.3], ["φ"])]
-    # Of about the shape of the panel, so that circles are round
-    x, y = Axis(ticks=(), low=-3.3, high=3.3), Axis(ticks=(), low=-1.4, high=3.3)
-    return Panel("Losses of three samples and their gradients", x, y, marks)
+    x, y = Axis(ticks=(), low=-3.3, high=3.3), Axis(ticks=(), low=-1.1, high=3.1)
+    return Panel("Losses of three samples and their gradients", x, y, marks, equal=True)
 
 
 def _describe_effects(arrays: WeightEffect) -> list[Panel]:
@@ -113,4 +112,4 @@ def _describe_toy(arrays: WeightEffect) -> Panel:
         text = f"{name} ({update[0]:.2f}, {update[1]:.2f})"
         marks.append(_draw_arrow(text, update, look.ink, 2.5, text))
     count = {2: "two", 3: "three", 4: "four", 5: "five"}.get(len(arrays.gradients), str(len(arrays.gradients)))
-    return Panel(f"Toy example: {count} gradients, three updates", x, y, marks)
+    return Panel(f"Toy example: {count} gradients, three updates", x, y, marks, equal=True)
