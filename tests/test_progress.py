@@ -67,9 +67,14 @@ def test_what_was_done_before_does_not_count_as_speed(capsys: pytest.CaptureFixt
 
 def test_work_in_progress_counts_for_the_time_left(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     with Progress("sweep", 12, "runs") as bar:
-        bar.ahead, clock[0] = 1.5, 45.0
+        bar.ahead, clock[0] = 0.5, 6000.0  # after long preparations, which are no measure of the runs
+        bar.advance(0, "erm photo step 1/4, coral photo step 1/4")
+        bar.ahead, clock[0] = 1.5, 6045.0
         bar.advance(0, "erm photo step 3/4, coral photo step 3/4")
-        assert lines(capsys) == ["sweep: 0/12 runs · 5 min left · erm photo step 3/4, coral photo step 3/4"]
+    assert lines(capsys)[:2] == [
+        "sweep: 0/12 runs · erm photo step 1/4, coral photo step 1/4",
+        "sweep: 0/12 runs · 8 min left · erm photo step 3/4, coral photo step 3/4",
+    ]
 
 
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:

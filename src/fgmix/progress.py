@@ -46,6 +46,7 @@ class Progress:
         self.ahead = 0.0  # units of work in progress, which count for the bar and the time left alone
         self.note = ""
         self._start_done: float = done
+        self._first: tuple[float, float] | None = None  # when work was first seen, and how much: what precedes prepares
         self._started = self._printed = time.monotonic()
         self._pause = 1
         self._live = None
@@ -89,6 +90,8 @@ class Progress:
     def refresh(self, note: str | None = None) -> None:
         """Show the present state, with a new note if one is given."""
         self.note = self.note if note is None else note
+        if self._first is None and self.done + self.ahead > self._start_done:
+            self._first = time.monotonic(), self.done + self.ahead
         if self._live:
             self._live.update(self._task, completed=self.done + self.ahead, state=self._describe())
         elif self._show and time.monotonic() - self._printed >= self._pause:
@@ -104,15 +107,23 @@ class Progress:
         """Count `n` units that were done before, which are left out of the rate."""
         self.done += n
         self._start_done += n
+        self._first = None
 
     def _describe(self) -> str:
         """Write the count, the rate, the time left and the note."""
-        elapsed = time.monotonic() - self._started
         done = self.done + self.ahead
-        rate = (done - self._start_done) / elapsed if elapsed > 0 else 0.0
+        rate = self._measure_rate(done)
         left = f"{format_duration((self.total - done) / rate)} left" if rate > 0 else ""
         shown = f"{rate:.1f} {self.unit}/s" if rate >= 0.1 and self.unit else ""  # slower: the time left says more
         return " · ".join(filter(None, (self._count(), shown, left, self.note)))
+
+    def _measure_rate(self, done: float) -> float:
+        """Measure units per second since work was first seen; since the start if that was a whole unit; else 0."""
+        now = time.monotonic()
+        began, before = self._first or (now, done)
+        if done <= before and self.done > self._start_done:
+            began, before = self._started, self._start_done
+        return max(0.0, (done - before) / (now - began)) if now > began else 0.0
 
     def _count(self) -> str:
         return f"{int(self.done):,}/{self.total:,} {self.unit}".rstrip()
