@@ -18,7 +18,7 @@ from fgmix.results.statistics import Comparison
 
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE.parent / "records" / "pacs-features.records.xz"
-ROWS = 16  # what is readable at 800 pixels; FGMix and the methods with the highest means
+ROWS = 12  # what is readable at 800 pixels; FGMix and the methods with the highest means
 LOOKS = {  # file → text, better, undecided, FGMix
     "readme.png": ("#1f2328", "#0072b2", "#8c959f", "#d55e00"),
     "readme-dark.png": ("#e6edf3", "#56b4e9", "#7d8590", "#e69f00"),
@@ -38,7 +38,7 @@ def main() -> None:
 
 def draw(shown: dict[str, Comparison], text: str, better: str, rest: str, ours: str) -> plt.Figure:
     """Draw a row with mean and interval for each comparison, in colour where the corrected test finds a difference."""
-    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
     for y, each in enumerate(shown.values()):
         colour = ours if each.row.algorithm == "fgmix" else better if each.significant else rest
         axes.plot(each.interval or (), (y, y), color=colour, linewidth=2.5, solid_capstyle="butt")
