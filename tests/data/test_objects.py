@@ -14,6 +14,7 @@ from fgmix import RunSpec, fit, train
 from fgmix.data import DomainDataset, from_arrays, from_samples
 from fgmix.data.objects import make_dataset
 from fgmix.errors import UserError
+from fgmix.records.schema import ResolvedSpec
 from fgmix.training.loop import OnEvaluation
 from fgmix.training.prepare import build_source, prepare
 
@@ -135,6 +136,22 @@ def test_a_split_and_names_of_classes_come_with_the_object() -> None:
     assert (data.name, data.classes) == ("scans", ("low", "high"))
     assert data.domains[1].holdout is not None
     assert data.domains[1].holdout.sum() == 5
+    assert data.fingerprint != from_samples(slices(FEATURES), classes=["low", "high"]).fingerprint
+
+
+def scale(factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: factor * x
+
+
+def test_a_run_with_another_transform_is_another_run() -> None:
+    def resolve(**options: Any) -> ResolvedSpec:
+        return prepare(spec(augment=options.pop("augment", "")), from_samples(slices(FEATURES), **options)).spec
+
+    plain, noise, doubled, tripled = (resolve(transform=each) for each in (None, noisy, scale(2), scale(3)))
+    assert plain.augment_code == ""
+    assert len({each.augment_code for each in (plain, noise, doubled, tripled)}) == 4
+    assert resolve(transform=scale(2)) == doubled
+    assert resolve(transform=noisy, augment="none") == resolve(transform=scale(2), augment="none")
 
 
 def ragged() -> dict[str, Any]:

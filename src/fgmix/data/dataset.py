@@ -78,6 +78,11 @@ class Inputs(ABC):
         return "none"
 
     @property
+    def augment_code(self) -> str:
+        """A digest of how they are, if that is the dataset's own."""
+        return ""
+
+    @property
     def value_range(self) -> tuple[float, float]:
         """The smallest and the largest value of clean samples before normalisation."""
         return 0.0, 1.0

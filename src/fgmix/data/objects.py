@@ -30,7 +30,7 @@ from fgmix.data.dataset import (
     fingerprint_of,
 )
 from fgmix.data.standardisation import as_units
-from fgmix.data.transforms import check_result, forbid_global_generators
+from fgmix.data.transforms import check_result, digest_outcome, forbid_global_generators
 from fgmix.errors import UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.files import cache_dir, make_folder, read_bytes, write_bytes
@@ -110,11 +110,13 @@ def from_samples(
         for what in ("y", "weights", "groups", "soft")
         if getattr(numbered.domains[0], what) is not None
     ]
-    digest = fingerprint_of([*numbered.classes, *domains, x, about[0], ids, *about[1:]])
-    augment = None if transform is None else _bind(transform, rows[0])
+    held = [_find_holdout(domain, holdout) for domain in numbered.domains]
+    given_split = (each for each in held if each is not None)
+    digest = fingerprint_of([*numbered.classes, *domains, x, about[0], ids, *about[1:], *given_split])
+    own = {} if transform is None else _bind(transform, rows[0])
     parts = tuple(
-        replace(domain, inputs=SampleInputs(x, augment=augment), holdout=_find_holdout(domain, holdout))  # type: ignore[arg-type]
-        for domain, x in zip(numbered.domains, rows)
+        replace(domain, inputs=SampleInputs(x, **own), holdout=each)  # type: ignore[arg-type]
+        for domain, x, each in zip(numbered.domains, rows, held)
     )
     seen = [note_scale(max(largest, default=None))] if rows[0].dtype == np.uint16 else probe.notes
     shape, kind, notes = probe.input_shape, probe.kind, (*seen, *numbered.notes)
@@ -181,6 +183,7 @@ class SampleInputs(ArrayInputs):
     """Samples that are read when they are used, and augmented in training."""
 
     augment: Augment | None = None
+    augment_code: str = ""
 
     @property
     def augmentation(self) -> str:
@@ -276,8 +279,8 @@ def _find_holdout(domain: Domain, holdout: Mapping[str, npt.ArrayLike] | None) -
     return held
 
 
-def _bind(transform: Callable[..., Tensor], rows: SampleRows) -> Augment:
-    """Return a function of x and a generator, tried on the first sample."""
+def _bind(transform: Callable[..., Tensor], rows: SampleRows) -> dict[str, Any]:
+    """Return a function of x and a generator, tried on the first sample, with a digest of what it makes of it."""
     with_generator = _accepts_two(transform)
 
     def augment(x: Tensor, generator: torch.Generator) -> Tensor:
@@ -285,8 +288,7 @@ def _bind(transform: Callable[..., Tensor], rows: SampleRows) -> Augment:
 
     x = torch.from_numpy(as_units(rows[[0]]))[0]
     with forbid_global_generators("a transform"):
-        augment(x.clone(), torch.Generator().manual_seed(0))
-    return augment
+        return {"augment": augment, "augment_code": digest_outcome(augment, x)}
 
 
 def _accepts_two(transform: Callable[..., Any]) -> bool:

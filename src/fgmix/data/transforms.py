@@ -20,6 +20,7 @@ from torch import Tensor
 from fgmix.data.dataset import DomainDataset, HostArray, HostInputs, Indices, Inputs
 from fgmix.errors import UserError, unknown
 from fgmix.records.code import digest_modules, import_function
+from fgmix.records.digests import digest_of
 
 if TYPE_CHECKING:
     from fgmix.networks.preprocessing import Normalisation
@@ -40,6 +41,7 @@ def flip(x: Tensor, generator: torch.Generator) -> Tensor:
 
 TRANSFORMS: dict[str, Transform] = {"none": keep, "flips": flip}
 NAMES = ("domainbed", *TRANSFORMS)
+DRAWS = 8  # of a dataset's transform, by which it is recognised
 
 
 @dataclass(frozen=True)
@@ -115,3 +117,15 @@ def find_transform(name: str) -> Transform:
 def digest_transform(name: str) -> str:
     """Compute the digest of the code of a user's transform; empty for our own, and without source."""
     return "" if name in NAMES else digest_modules([find_transform(name).__module__])
+
+
+def digest_outcome(transform: Transform, x: Tensor) -> str:
+    """Compute a digest of what a transform makes of one sample x, in some draws.
+
+    Unlike the source, it tells closures and objects of one class apart. Lengths along a direction at random, to three
+    digits, do not depend on the last bits, which differ between machines.
+    """
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+    drawn = [transform(x.clone(), generator).double() for _ in range(DRAWS)]
+    return digest_of(repr([f"{(each * direction).sum().item():.3g}" for each in drawn]).encode())[:12]

@@ -279,7 +279,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
     interpolation: Literal["", "bilinear", "bicubic"] = ""  # how images are resized; empty if they are not
     code_size: int = 0  # number of features of a frozen backbone; 0 if the backbone is trained
     tail: float = 0.0  # standard deviations beyond which standardised features are damped; 0 if they are not
-    augment_code: str = ""  # digest of the code of a user's augmentation; empty for others
+    augment_code: str = ""  # digest of a user's augmentation: of its code, or of what a dataset's makes of a sample
     texts: tuple[str, ...] = ()  # names of the classes as texts have them; empty for heads without texts
     lists_digest: str = ""  # of lists of images that are counted apart; empty without
 

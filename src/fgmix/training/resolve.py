@@ -87,9 +87,8 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "tail": TAIL if standardize and kind == "features" else 0.0,
         "head": head,
         **network,
+        **_resolve_augment(spec, dataset),
     }
-    if spec.augment:
-        decided |= _resolve_augment(spec, dataset)
     if head in TEXT_HEADS or spec.templates or spec.class_names:
         decided |= _resolve_texts(spec, dataset, head, network["backbone"])
     if shared_by:
@@ -260,9 +259,9 @@ def _resolve_texts(spec: RunSpec, dataset: DomainDataset, head: str, backbone: s
 
 def _resolve_augment(spec: RunSpec, dataset: DomainDataset) -> dict[str, str]:
     """Resolve the augmentation: empty for that of the dataset, which records of earlier versions have."""
-    own, given = dataset.domains[0].inputs.augmentation, spec.augment
-    if given == own:
-        return {"augment": "", "augment_code": ""}
+    inputs, given = dataset.domains[0].inputs, spec.augment
+    if given in ("", inputs.augmentation):
+        return {"augment": "", "augment_code": inputs.augment_code}
     if spec.on_activations:
         raise bad_value("augment", "left out with --frozen and --views: augmented views are DomainBed's", given)
     if given == "domainbed":
