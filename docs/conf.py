@@ -32,6 +32,7 @@ extensions = [
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"fgmix {version}"
+html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_copyright = False
 html_use_index = False  # the reference has its own contents
@@ -55,7 +56,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 
-INDEX = re.compile(r"(?<=(?<![\w.])[^\W\d_])_([^\W_]{1,4})(?!\w)")  # after a single letter
+INDEX = re.compile(r"(?:(?<=(?<![\w.])[^\W\d_])|(?<=[\u0300-\u036f]))_([^\W_]{1,4})(?!\w)")  # after a letter, as in x̂_e
 SENTENCES = (nodes.paragraph, nodes.strong, nodes.emphasis, nodes.title)
 
 
@@ -78,6 +79,13 @@ def describe_fields(app: Any, what: str, name: str, obj: Any, options: Any, line
     for row in (("field", "meaning"), *rows):
         lines += [f"   * - {row[0]}", f"     - {row[1]}"]
     lines += [""]
+
+
+def shorten_signature(app: Any, what: str, name: str, obj: Any, options: Any, args: str, result: str) -> Any:
+    """Leave the arguments of a class of fields to their table."""
+    if what == "class" and (is_dataclass(obj) or issubclass(obj, msgspec.Struct)):
+        return "(...)", result
+    return None
 
 
 def read_arguments(lines: list[str]) -> dict[str, str]:
@@ -118,6 +126,7 @@ def print_type(kind: Any) -> str:
     text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
     text = re.sub(r"numpy\.ndarray\[.*?numpy\.dtype\[(?:numpy\.)?([\w.]+)\]\]", r"array of \1", text)
     text = re.sub(r"(?:[a-z_]+[.])+(?=[A-Za-z])", "", text)
+    text = re.sub(r"^Union\[([^][]*)\]$", lambda union: union[1].replace(", ", " | "), text)
     return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", text)
 
 
@@ -182,4 +191,5 @@ def setup(app: Any) -> None:
     app.connect("builder-inited", write_commands)
     app.connect("doctree-read", add_dark_pictures, priority=100)  # before Sphinx collects the pictures
     app.connect("doctree-read", set_indices)
+    app.connect("autodoc-process-signature", shorten_signature)
     app.connect("autodoc-process-docstring", describe_fields, priority=400)  # before napoleon

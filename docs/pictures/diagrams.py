@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from html import escape
 from pathlib import Path
+from random import Random
 
 HERE = Path(__file__).resolve().parent
 FONT = 'font-family="system-ui, sans-serif"'
@@ -54,6 +55,13 @@ class Drawing:
             lowered = rf'<tspan dy="3" font-size="{size - 3}">\1</tspan><tspan dy="-3">\2</tspan>'  # A_ω: a subscript
             written = re.sub(r"_(\w+)([^_]*)", lowered, escape(line))
             self.parts.append(f'<text {place} fill="{self.colours[colour]}">{written}</text>')
+
+    def shape(self, kind: str, colour: str, *, dashed: bool = False, **where: object) -> None:
+        """A circle, an ellipse or a polygon."""
+        place = " ".join(f'{name}="{value}"' for name, value in where.items())
+        dash = ' stroke-dasharray="5 4"' if dashed else ""
+        look = f'fill="{self.colours[colour]}" stroke="{self.colours["line"]}"'
+        self.parts.append(f"<{kind} {place} {look}{dash}/>")
 
     def arrow(self, *points: tuple[float, float], dashed: bool = False) -> None:
         """An arrow along points."""
@@ -102,7 +110,7 @@ def draw_protocol(colours: dict[str, str]) -> str:
     d.box(12, 160, 140, 84, "grey", "trials", "3 times other\nsplits, seeds\nand samples")
     d.arrow((156, 150), (196, 150))
     d.text(306, 26, "runs of one method on one test domain")
-    chosen = {0: 3, 1: 0, 2: 2}
+    chosen = {0: 1, 1: 0, 2: 2}
     for trial in range(3):
         x = 200 + 74 * trial
         d.text(x + 33, 52, f"trial {trial}", small=True)
@@ -157,6 +165,32 @@ def draw_run(colours: dict[str, str]) -> str:
     return d.to_svg("The life of a run")
 
 
+def draw_mixing(colours: dict[str, str]) -> str:
+    """Where mixed codes of three samples lie, for random weights a and two values of λ."""
+    d = Drawing(308, colours)
+    random = Random(0)
+    draws = [[random.expovariate(1) for _ in range(3)] for _ in range(60)]
+    for middle, lam, title in ((190, 1, "λ = 1: interpolation"), (570, 2, "λ = 2: extrapolation, too")):
+        z = ((middle - 70, 200), (middle - 10, 108), (middle + 62, 192))
+        d.text(middle, 24, title)
+        d.shape("ellipse", "page", dashed=True, cx=middle + 110, cy=92, rx=60, ry=36)
+        d.text(middle + 110, 52, "an unseen domain", small=True)
+        for dx, dy in ((72, 88), (96, 74), (112, 108), (136, 84), (150, 98)):
+            d.text(middle + dx, dy + 5, "☆")
+        d.shape("polygon", "grey", points=" ".join(f"{x},{y}" for x, y in z))
+        for draw in draws:
+            weights = [lam * each / sum(draw) - (lam - 1) / 3 for each in draw]
+            x, y = (sum(weight * code[axis] for weight, code in zip(weights, z)) for axis in (0, 1))
+            d.shape("circle", "red" if min(weights) < 0 else "blue", cx=round(x, 1), cy=round(y, 1), r=4)
+        for i, (x, y) in enumerate(z):
+            d.shape("circle", "green", cx=x, cy=y, r=13)
+            d.text(x, y + 5, f"z{'₁₂₃'[i]}")
+    note = """Codes z of three samples of one class, one from each source domain, and 60 mixed codes Σ ã_i z_i with random weights.
+Where a weight ã_i is below 0 (red), the mixed code lies outside of the triangle, the region that the codes span."""
+    d.text(380, 278, note, small=True)
+    return d.to_svg("Interpolation and extrapolation")
+
+
 def draw_fgmix(colours: dict[str, str]) -> str:
     """FGMix: codes of one class, their gradients, the policy's weights, the mixed code and the three losses."""
     d = Drawing(404, colours)
@@ -191,14 +225,14 @@ def draw_fgmix(colours: dict[str, str]) -> str:
         "ω, λ: flatness and realism",
         "L_flat: noise on φ hardly changes\nthe loss of z_mix; L_adv: fool d",
     )
-    d.box(520, 316, 228, 72, "grey", "d: discriminator", "tells z_mix from samples\nof N(μ, σ²), like the codes")
+    d.box(520, 316, 228, 72, "grey", "d: discriminator", "tells z_mix from samples\nof the prior N(μ, σ²)")
     d.arrow((660, 278), (660, 296), (634, 296), (634, 312))
     d.arrow((660, 278), (660, 296), (380, 296), (380, 312))
     d.arrow((660, 278), (660, 296), (132, 296), (132, 312))
     return d.to_svg("A step of FGMix")
 
 
-DIAGRAMS = {"parts": draw_parts, "protocol": draw_protocol, "run": draw_run, "fgmix": draw_fgmix}
+DIAGRAMS = {"parts": draw_parts, "protocol": draw_protocol, "run": draw_run, "mixing": draw_mixing, "fgmix": draw_fgmix}
 SCHEMES = {"": LIGHT, "-dark": DARK}  # by the end of the file's name
 
 
