@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fgmix.cli import keep_freed_memory
 from fgmix.errors import UserError, bad_value
 
 app = typer.Typer(
@@ -397,6 +398,7 @@ def _read_size(text: str) -> int:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()  # as the commands do, for both sides
     try:
         app(prog_name="python -m benchmarks")
     except UserError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import re
 import subprocess
 import sys
@@ -219,3 +221,20 @@ def test_a_closed_stream_stops_no_command(closed: tuple[str, ...], monkeypatch: 
     assert call(monkeypatch, "train") == 2
     for name in closed:
         getattr(sys, name).close()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has mallopt")
+def test_freed_memory_is_kept_for_the_next_tensors() -> None:
+    script = """
+import resource
+from fgmix.cli import keep_freed_memory
+
+keep_freed_memory()
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    bytearray(b"1") * 40_000_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    unset = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    printed = subprocess.run([sys.executable, "-c", script], env=unset, capture_output=True, text=True, check=True)
+    assert int(printed.stdout) < 100  # of 9,800 pages
