@@ -55,5 +55,7 @@ def test_what_the_paper_lacks_is_said_with_the_option_that_brings_it() -> None:
     domains = " ".join(known_domains("PACS"))
     records = sweep({"erm": [[0.8] * 4], "mine": [[0.7] * 4]}, domains=domains, dataset="PACS")
     assert "The paper has no numbers of mine." in add_paper_rows(dataset_table(select(records), "PACS")).caption
+    many = sweep({name: [[0.7] * 4] for name in ("erm", *"abcd")}, domains=domains, dataset="PACS")
+    assert "no numbers of 4 of these rows." in add_paper_rows(dataset_table(select(many), "PACS")).caption
     only = sweep({"erm": [[0.8] * 4]}, domains=domains, dataset="PACS")
     assert "no numbers" not in add_paper_rows(dataset_table(select(only), "PACS")).caption

@@ -187,10 +187,10 @@ def describe_ranks(arrays: Ranks) -> Chart:
     marks.append(Words([start + arrays.critical_difference / 2], [top - 0.4], [text]))
     names = [f"{name} ({two_decimals(rank)})" for name, rank in zip(labels, arrays.ranks)]
     y = replace(list_names(names, flipped=True), low=top - 0.7, high=len(labels) - 0.4)
-    joined = "Bars at the right join methods that these pairs cannot tell apart, whose ranks differ by less than"
+    joined = "Bars join methods without a significant difference: their ranks differ by less than"
     alone = "Ranks that differ by less than this cannot be told apart:"
     caption = (
-        f"Average rank over {arrays.pairs} trials and test domains, the best on the left (Friedman, "
-        f"{p_equation(arrays.p)}). {joined if len(arrays.cliques) else alone} {length} (Nemenyi). {arrays.not_ranked}"
+        f"Over {arrays.pairs} pairs of trial and test domain (Friedman, {p_equation(arrays.p)}). "
+        f"{joined if len(arrays.cliques) else alone} {length} (Nemenyi). {arrays.not_ranked}"
     ).strip()
-    return Chart("Ranks", caption, [Panel("", Axis("Average rank"), y, marks)])
+    return Chart("Ranks", caption, [Panel("", Axis(f"Average rank among {len(labels)}, 1 is the best"), y, marks)])

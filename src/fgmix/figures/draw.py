@@ -346,7 +346,7 @@ def _frame(figure: Figure, chart: Chart) -> None:
         )
     elif title:
         figure.suptitle("\n".join(title), fontsize=9)
-    lines = textwrap.wrap(typeset(chart.caption.partition("\n")[0]), int(22 * width))
+    lines = textwrap.wrap(typeset(chart.caption.partition("\n")[0]), int(20 * width))
     if lines:
         figure.supxlabel("\n".join(lines), fontsize=6, color="0.35")
         height += 0.1 * len(lines)

@@ -10,6 +10,7 @@ from fgmix.results.published import AVERAGE, accuracies, overall
 from fgmix.results.tables import Entry, Table, TableRow
 
 PAPER = "paper"  # the source of a row
+FEW = 3  # rows that are named in a caption
 ABOUT = (
     "Rows marked (paper) are published numbers; their ± is a standard error where the paper cites another, else a "
     "standard deviation over its five trials (ours with --spread std)."
@@ -39,7 +40,8 @@ def describe_missing(table: Table) -> str:
     if not rows:
         return ""
     if len(rows) < len(table.rows):
-        return f"The paper has no numbers of {', '.join(label_row(table.labels, row) for row in rows)}."
+        names = ", ".join(label_row(table.labels, row) for row in rows)
+        return f"The paper has no numbers of {names if len(rows) <= FEW else f'{len(rows)} of these rows'}."
     datasets = [name for name in next(iter(overall().values())) if name != AVERAGE]
     where = table.dataset if table.dataset and table.dataset not in datasets else "these rows"
     return (
