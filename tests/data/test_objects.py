@@ -170,6 +170,9 @@ def uses_global(x: torch.Tensor) -> torch.Tensor:
         (lambda: from_samples({"a": iter([])}), "__getitem__"),  # type: ignore[dict-item]
         (lambda: from_samples({"a": [1, 2]}), r"\(x, y\)"),
         (lambda: from_samples({"a": [("text", 0)]}), "numbers"),
+        (lambda: from_samples(slices(STACKS.astype(np.int16))), "int16"),
+        (lambda: from_samples(slices(FEATURES), group={"ct": Y[:30], "mr": Y[:10], "us": Y[:20]}), "'ct'"),
+        (lambda: from_samples(slices(FEATURES), sample_weight={"ct": Y[:20]}), "'mr'"),
         (lambda: from_samples({"a": [(np.zeros(3), [[0, 1]])]}), "one class"),
         (lambda: from_samples(ragged()), "sample 1 of domain 'a'"),
         (lambda: from_samples({"a": [(np.zeros(3), 0)], "b": [(np.zeros(4), 0)]}), "one shape"),

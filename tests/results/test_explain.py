@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from copying import replace
 from fgmix.cli import app
@@ -103,6 +104,11 @@ def test_the_printed_command_makes_the_same_run_again(swept: Path, monkeypatch: 
     for record in records:
         assert record.folder is not None
         assert prepare(spec_of(monkeypatch, describe_origin(record)), progress=False).spec.name == record.folder.name
+
+
+def test_the_printed_command_names_the_plug_in_of_a_run() -> None:
+    record = structs.replace(finished("a", 0.5), code="c0662d222ba9, data d26a73ba54fe rooms.py")
+    assert describe_origin(record).endswith(" --plugin rooms.py")
 
 
 def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

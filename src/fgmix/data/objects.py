@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fgmix.data.arrays import from_arrays, is_scaled, note_scale
+from fgmix.data.arrays import check_scale, from_arrays, is_scaled, note_scale
 from fgmix.data.dataset import (
     SCALED,
     ArrayInputs,
@@ -96,7 +96,7 @@ def from_samples(
     y = _find_labels(domains, rows, labels) or _read_labels(rows, fingerprint, progress)
     ids = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
     given: dict[str, Any] = {
-        what: np.concatenate([np.asarray(values.get(each, ())) for each in domains])
+        what: np.concatenate(_find_values(f"values of {what}", rows, values))
         for what, values in {"sample_weight": sample_weight, "group": group}.items()
         if values is not None
     }
@@ -171,6 +171,7 @@ class SampleRows:
                 f"Expected samples of one shape and type, {self.shape} of {self.stored}. Found {x.shape} of {x.dtype} "
                 f"as sample {index} of domain {self.domain!r}."
             )
+        check_scale(x[None])
         with np.errstate(over="ignore"):
             x = np.ascontiguousarray(x, self.dtype)
         if self.dtype.kind == "f" and not np.isfinite(x).all():
@@ -228,11 +229,16 @@ def _find_labels(
     given = {name: getattr(samples, "targets", None) for name, samples in domains.items()} if labels is None else labels
     if labels is None and any(each is None for each in given.values()):
         return None
+    return [label for values in _find_values("labels", rows, given) for label in values.tolist()]
+
+
+def _find_values(what: str, rows: Sequence[SampleRows], given: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
+    """Return what is given by domain; UserError unless there is a value for each of its samples."""
     found = [np.asarray(given.get(each.domain, ())) for each in rows]
     for each, values in zip(rows, found):
         if values.shape[:1] != (len(each),) or values.ndim > 2:
-            raise UserError(f"Expected {len(each)} labels of domain {each.domain!r}. Found {values.shape}.")
-    return [label for values in found for label in values.tolist()]
+            raise UserError(f"Expected {len(each)} {what} of domain {each.domain!r}. Found {values.shape}.")
+    return found
 
 
 def _read_values(rows: Sequence[SampleRows], largest: list[int], progress: bool) -> Iterator[npt.NDArray[Any]]:

@@ -150,7 +150,8 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
     path = as_path(dataset) if dataset.startswith("~") else Path(dataset)
     ending = path.suffix.lower()
     if not dataset or not (os.sep in dataset or ending in (".npz", ".csv", ".parquet") or os.path.lexists(path)):
-        raise UserError(f"{unknown('dataset', dataset, names())} There is no file or folder of this name either.")
+        unknown_name = unknown("dataset", dataset, names())
+        raise UserError(f"{unknown_name} There is no file or folder of this name either. Is --plugin FILE missing?")
     if ending == ".npz" and os.path.isfile(path):
         return load_npz(path)
     if ending in (".csv", ".parquet") and os.path.isfile(path) and is_table(path):

@@ -19,6 +19,7 @@ from fgmix.results.runs import Runs, write_value
 from fgmix.results.selection import Cell, Missing, Rule, Selected, select
 
 _PRINTED = re.compile(f" ({'|'.join([*MARKS.values(), HIGHER, LOWER])})$")  # the mark after a label in a table
+_PLUGIN = re.compile(r"\w+\.py\b")  # in the code of a run, by its file's name
 
 
 def explain_number(
@@ -79,9 +80,10 @@ def describe_origin(record: RunRecord) -> str:
     if is_from_domainbed(record):
         hparams = ", ".join(f"{name}={write_value(value)}" for name, value in collect_hparams(record.spec).items())
         return f"run by DomainBed with {hparams}"
+    plugins = "".join(f" --plugin {file}" for file in dict.fromkeys(_PLUGIN.findall(record.code)))
     if record.folder:
-        return command(record.spec, str(record.folder.parent))
-    return command(msgspec.structs.replace(record.spec, data_root=""), "runs")  # packed: of another machine
+        return command(record.spec, str(record.folder.parent)) + plugins
+    return command(msgspec.structs.replace(record.spec, data_root=""), "runs") + plugins  # packed: of another machine
 
 
 def _environment(folder: Path | None) -> str:

@@ -104,9 +104,11 @@ def format_setting(name: str, value: Any) -> str:
 def format_value(value: Any) -> str:
     """Print the value of a setting.
 
-    >>> format_value(("alarm clock", "dog"))
-    'alarm clock, dog'
+    >>> format_value(("alarm clock", "dog")), format_value("")
+    ('alarm clock, dog', 'default')
     """
+    if value in ("", ()):
+        return "default"
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
