@@ -19,6 +19,7 @@ from fgmix.data.loading import HostBatch
 from fgmix.deploy.predict import predict_paths
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
+from fgmix.networks.featurizer import choose_piece
 from fgmix.networks.parts import split_network
 from fgmix.records.schema import RunSpec
 from fgmix.seeding import seed_torch, torch_generator
@@ -192,6 +193,18 @@ def test_front_and_rest_give_the_codes(name: str, upto: int | str, shape: tuple[
     assert shape in (None, rest.input_shape)
     trained = {key for key, value in featurizer.named_parameters() if value.requires_grad}
     assert {key for key, value in rest.named_parameters() if value.requires_grad} == trained
+
+
+def test_a_front_passes_all_images_and_runs_nothing_behind_its_end() -> None:
+    featurizer = build_featurizer("small_cnn", (3, 16, 16)).eval()
+    front, rest = split_network(featurizer, 2)
+    calls: list[int] = []
+    featurizer.get_submodule("net.layer3").register_forward_hook(lambda _module, _inputs, h: calls.append(len(h)))
+    x = torch.randn(choose_piece(16, 16) + 1, 3, 16, 16)
+    with torch.inference_mode():
+        codes = rest(front(x))
+        assert calls == []
+        torch.testing.assert_close(codes, featurizer(x))
 
 
 @pytest.mark.parametrize(

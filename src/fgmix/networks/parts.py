@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 
 from fgmix.errors import UserError, unknown
-from fgmix.networks.featurizer import Featurizer
+from fgmix.networks.featurizer import Featurizer, choose_piece
 from fgmix.networks.stages import (
     FeatureMap,
     Stage,
@@ -108,18 +108,30 @@ def find_end(featurizer: nn.Module, upto: int | str) -> str:
 
 
 class Front(nn.Module):
-    """The first part of a network, x → the output of the module `end`. The whole network runs: it is used once."""
+    """The first part of a network, x → the output of the module `end`. What comes behind it does not run."""
 
     def __init__(self, featurizer: nn.Module, end: str) -> None:
         super().__init__()
         self.featurizer, self.end = featurizer, end
 
     def forward(self, x: Tensor) -> Tensor:
-        outputs: list[Tensor] = []  # several if the network is evaluated in pieces
-        module = self.featurizer.get_submodule(self.end)
-        with module.register_forward_hook(lambda _module, _inputs, h: outputs.append(h)):
-            self.featurizer(x)
+        outputs: list[Tensor] = []
+
+        def stop(_module: nn.Module, _inputs: object, h: Tensor) -> None:
+            outputs.append(h)
+            raise _Reached
+
+        # On a CPU, as many images as a featurizer evaluates at a time: it would stop after the first of them.
+        size = choose_piece(x.shape[2], x.shape[3]) if x.device.type == "cpu" else len(x)
+        with self.featurizer.get_submodule(self.end).register_forward_hook(stop):
+            for piece in x.split(size):
+                with suppress(_Reached):
+                    self.featurizer(piece)
         return torch.cat(outputs)
+
+
+class _Reached(Exception):
+    """Ends a forward pass at the last module that is needed."""
 
 
 def split_network(featurizer: Featurizer, upto: int | str) -> tuple[Front, Featurizer]:
