@@ -77,6 +77,15 @@ def test_work_in_progress_counts_for_the_time_left(capsys: pytest.CaptureFixture
     ]
 
 
+def test_preparations_are_shown_and_not_counted(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+    with Progress("fit", 4, "steps") as whole:
+        with Progress("warm-up", 300, "steps", show=whole, counts=False) as warm_up:
+            clock[0] = PLAIN_SECONDS
+            warm_up.advance(150)
+        assert whole.done == 0
+    assert lines(capsys)[0] == "fit: 0/4 steps · warm-up: 150/300 steps"
+
+
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.StringIO()
     terminal.isatty = lambda: True  # type: ignore[method-assign]

@@ -55,20 +55,29 @@ def test_notes_and_errors_have_their_own_colours_on_a_terminal(monkeypatch: pyte
 def test_names_from_outside_are_escaped_and_pipes_have_no_colour(capsys: pytest.CaptureFixture[str]) -> None:
     print_notes("a\x1b[2Jb")
     print_error("c\nd")
-    print_phase("loading")  # says nothing in a pipe
-    assert capsys.readouterr().err == "note: a\\x1b[2Jb\nfgmix: c\nd\n"
+    print_phase("loading")
+    print_phase("loading", quiet=True)
+    assert capsys.readouterr().err == "note: a\\x1b[2Jb\nfgmix: c\nd\nloading …\n"
 
 
 def test_a_table_that_is_too_wide_goes_on_below(monkeypatch: pytest.MonkeyPatch) -> None:
     """No name is cut; every part begins with the first column."""
     terminal = open_terminal(monkeypatch)
-    names = [f"a long name {c}" for c in range(5)]
+    names = [f"a_long_name_of_{c}" for c in range(5)]
     lines = [["Method", *names], ["---"] * 6, ["ERM", *"12345"]]
     print_markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
     shown = terminal.getvalue()
     assert all(name in shown for name in names)
     assert shown.count("Method") == shown.count("ERM") == 2
     assert max(map(len, shown.splitlines())) <= 80  # of a dumb terminal
+
+
+def test_long_heads_are_broken_before_a_table_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    lines = [["Method", *["lowest recall of a class"] * 5], ["---"] * 6, ["ERM", *"12345"]]
+    print_markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    assert terminal.getvalue().count("ERM") == 1
+    assert max(map(len, terminal.getvalue().splitlines())) <= 80
 
 
 def test_notes_end_between_words(monkeypatch: pytest.MonkeyPatch) -> None:

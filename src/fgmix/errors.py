@@ -31,6 +31,7 @@ _DEVICE = re.compile(r"(CUDA|cuDNN|cuBLAS|NCCL|HIP|XPU|MPS)\b[^.:]*\berror|devic
 LONGEST = 200  # characters of a value in a message
 FEW = 8  # known names that a message lists even beside a suggestion
 MOST = 12  # known names that it lists without one
+LISTED = ("algorithm", "backbone", "dataset")  # what `fgmix list` lists
 _TOO_SMALL = re.compile(r"Kernel size can't be greater than|[Oo]utput size is too small")  # of torch's layers
 _MEMORY = re.compile(r"allocate memory|not enough memory|out of memory", re.IGNORECASE)
 
@@ -159,6 +160,8 @@ def unknown(what: str, value: object, known: Iterable[str]) -> UnknownName:
     near = difflib.get_close_matches(_plain(_short(value)), plain, n=1)
     if near and len(known) > FEW:  # a list would bury the suggestion
         return UnknownName(f"Unknown {what} {_short(value)}. Did you mean {plain[near[0]]!r}?")
+    if len(known) > MOST and what in LISTED:
+        return UnknownName(f"Unknown {what} {_short(value)}. See `fgmix list {what}s`.")
     guess = f" Did you mean {plain[near[0]]!r}?" if near else ""
     more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
     return UnknownName(f"Unknown {what} {_short(value)}.{guess} Known: {', '.join(known[:MOST]) or 'none'}{more}.")

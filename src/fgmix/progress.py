@@ -28,6 +28,7 @@ class Progress:
         unit: what is counted, such as "steps".
         done: how many were done before (by a run that is resumed).
         show: False prints nothing; a bar of a larger piece of work shows this one as a part of it.
+        counts: whether its units are those of the larger piece; one that only prepares it is named and not counted.
 
     Example:
         >>> with Progress("fit", total=4, show=False) as whole, Progress("art", total=3, done=1, show=whole) as part:
@@ -37,7 +38,14 @@ class Progress:
     """
 
     def __init__(
-        self, description: str, total: int, unit: str = "", *, done: int = 0, show: bool | Progress = True
+        self,
+        description: str,
+        total: int,
+        unit: str = "",
+        *,
+        done: int = 0,
+        show: bool | Progress = True,
+        counts: bool = True,
     ) -> None:
         self.description = description
         self.total = max(total, 1)
@@ -45,6 +53,7 @@ class Progress:
         self.done: float = done
         self.ahead = 0.0  # units of work in progress, which count for the bar and the time left alone
         self.note = ""
+        self.counts = counts
         self._start_done: float = done
         self._first: tuple[float, float] | None = None  # when work was first seen, and how much: what precedes prepares
         self._started = self._printed = time.monotonic()
@@ -58,8 +67,10 @@ class Progress:
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn
             from rich.progress import Progress as Bar
+            from rich.table import Column
 
-            columns = TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[state]}")
+            name = TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=len(description)))
+            columns = name, BarColumn(bar_width=24), TextColumn("{task.fields[state]}")
             self._live = Bar(*columns, console=Console(stderr=True))
             self._task = self._live.add_task(description, total=self.total, completed=done, state=self._describe())
 
@@ -82,8 +93,9 @@ class Progress:
     def advance(self, n: float = 1, note: str | None = None) -> None:
         """Count `n` more units done; `note` stays beside the bar, or in the next line, until the next one."""
         self.done += n
+        self.ahead = max(0.0, self.ahead - n)  # a unit that is done is no longer in progress
         if self._whole is not None:
-            self._whole.advance(n, None if note is None else f"{self.description}: {note}")
+            self._whole.advance_part(self, n, note)
         else:
             self.refresh(note)
 
@@ -101,7 +113,14 @@ class Progress:
 
     def begin_part(self, part: Progress) -> None:
         """Count what a part of this work had done before it began."""
-        self.skip(part.done)
+        self.skip(part.done if part.counts else 0)
+
+    def advance_part(self, part: Progress, n: float, note: str | None) -> None:
+        """Count what a part has done now; a preparation is shown beside the bar instead."""
+        if part.counts:
+            self.advance(n, None if note is None else f"{part.description}: {note}")
+        else:
+            self.refresh(f"{part.description}: {part._count()}")
 
     def skip(self, n: float) -> None:
         """Count `n` units that were done before, which are left out of the rate."""
@@ -114,7 +133,7 @@ class Progress:
         done = self.done + self.ahead
         rate = self._measure_rate(done)
         left = f"{format_duration((self.total - done) / rate)} left" if rate > 0 else ""
-        shown = f"{rate:.1f} {self.unit}/s" if rate >= 0.1 and self.unit else ""  # slower: the time left says more
+        shown = f"{rate:.1f} {self.unit}/s" if rate >= 1 and self.unit else ""  # slower: the time left says more
         return " · ".join(filter(None, (self._count(), shown, left, self.note)))
 
     def _measure_rate(self, done: float) -> float:

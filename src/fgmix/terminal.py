@@ -27,9 +27,9 @@ def print_notes(*notes: str) -> None:
         _print_wrapped("note:", YELLOW, note)
 
 
-def print_phase(text: str) -> None:
-    """Print on standard error, if it is a terminal, what a command does before its first progress bar."""
-    if sys.stderr.isatty():
+def print_phase(text: str, *, quiet: bool = False) -> None:
+    """Print on standard error what a command does before its first progress bar."""
+    if not quiet:
         print(_paint(f"{escape_line(text)} …", CYAN), file=sys.stderr, flush=True)
 
 
@@ -60,7 +60,7 @@ def print_markdown(text: str) -> None:
 
 
 def _split_table(lines: Sequence[str], width: int) -> Iterator[Any]:
-    """Split a Markdown table into tables of rich that fit the width, each with the first column."""
+    """Split a Markdown table into tables of rich that fit the width, each with the first column; break long heads."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -70,7 +70,10 @@ def _split_table(lines: Sequence[str], width: int) -> Iterator[Any]:
         return Text(re.sub(r"\\(.)", r"\1", cell.strip("*") if bold else cell), "bold" if bold else "")
 
     head, _, *body = ([read(cell.strip()) for cell in _BAR.split(line)[1:-1]] for line in lines)
-    widths = [max(row[c].cell_len for row in (head, *body)) for c in range(len(head))]
+    words = [max(map(len, each.plain.split()), default=0) for each in head]
+    widths = [max([words[c], *(row[c].cell_len for row in body)]) for c in range(len(head))]
+    if sum(3 + max(widths[c], head[c].cell_len) for c in range(len(head))) - 3 <= width:
+        widths = [max(widths[c], head[c].cell_len) for c in range(len(head))]
     blocks: list[list[int]] = []
     for c in range(1, len(head)):
         if not blocks or widths[0] + sum(3 + widths[other] for other in [*blocks[-1], c]) > width:
@@ -78,9 +81,8 @@ def _split_table(lines: Sequence[str], width: int) -> Iterator[Any]:
         blocks[-1].append(c)
     for block in blocks:
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-        table.add_column(head[0])
-        for c in block:
-            table.add_column(head[c], justify="right")
+        for c in (0, *block):
+            table.add_column(head[c], justify="right" if c else "left", width=widths[c], vertical="bottom")
         for row in body:
             table.add_row(*(row[c] for c in (0, *block)))
         yield table

@@ -70,6 +70,16 @@ def test_there_are_few_commands_and_everyday_options() -> None:
     assert sum(option.param_type_name == "option" for option in shown) <= 180
 
 
+def test_a_misspelt_option_is_an_error_with_one_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fgmix("train", "--stepz", "3") == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith("fgmix: ")
+    assert "--steps" in error
+    assert "--seed" not in error
+    assert fgmix("predict") == 2
+    assert "'MODEL'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("columns", "lines"), [(100, 60), (80, 80)])
 @pytest.mark.parametrize("name", ["train", "fit", "sweep", "plan"])
 def test_help_is_short_and_without_types(

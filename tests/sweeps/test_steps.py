@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
 from fgmix.progress import Progress
 from fgmix.records.schema import RunSpec
 from fgmix.records.status import STALE_SECONDS, Plan, read_steps, step_file, write_plan
@@ -18,10 +16,9 @@ RUN = PlannedRun("digits-erm-photo-0", RunSpec(dataset="digits", algorithm="erm"
 
 def test_a_worker_writes_its_step_and_removes_the_file(tmp_path: Path) -> None:
     with StepFile(RUN, tmp_path) as worker:
-        with Progress("erm photo", 300, "steps", done=120, show=worker) as run:  # resumed after 120 steps
-            run.advance()
-        (current,) = read_steps(tmp_path)
-        assert (current.run, current.title, current.step, current.steps) == (RUN.name, "erm photo", 121, 300)
+        with Progress("erm photo", 300, "steps", done=120, show=worker):  # resumed after 120 steps
+            (current,) = read_steps(tmp_path)
+        assert (current.run, current.title, current.step, current.steps) == (RUN.name, "erm photo", 120, 300)
     assert read_steps(tmp_path) == []
 
 
@@ -31,7 +28,7 @@ def test_dead_workers_and_half_written_files_are_left_out(tmp_path: Path) -> Non
     file.write_bytes(b'{"run": "a"')
     assert read_steps(tmp_path) == []
     with StepFile(RUN, tmp_path) as worker:
-        worker.advance()
+        worker.refresh()
         old = file.stat().st_mtime - STALE_SECONDS
         os.utime(file, (old, old))
         assert read_steps(tmp_path) == []
@@ -40,8 +37,13 @@ def test_dead_workers_and_half_written_files_are_left_out(tmp_path: Path) -> Non
 def test_the_sweep_counts_parts_of_runs(tmp_path: Path) -> None:
     write_plan(tmp_path, Plan((RUN.name,), {}), {})
     with Progress("sweep", 12, show=False) as bar, StepFile(RUN, tmp_path) as worker:
-        with Progress("erm photo", 300, "steps", show=worker) as run:
-            run.advance(150)
         show_steps(read_steps(tmp_path), bar)
-        assert bar.ahead == pytest.approx(0.5)
-        assert bar.note == "erm photo step 150/300"
+        assert (bar.ahead, bar.note) == (0, "erm photo loading data")
+        with Progress("activations", 800, "images", done=64, show=worker, counts=False):
+            show_steps(read_steps(tmp_path), bar)
+            assert (bar.ahead, bar.note) == (0, "erm photo activations 64/800")
+        with Progress("erm photo", 300, "steps", done=150, show=worker):
+            show_steps(read_steps(tmp_path), bar)
+        assert (bar.ahead, bar.note) == (0.5, "erm photo step 150/300")
+        bar.advance()
+        assert bar.ahead == 0  # that run is done

@@ -72,7 +72,7 @@ def fit(
 
     Example: fgmix fit scans --out model --budget 10min
     """
-    print_phase("loading torch and the data")
+    print_phase("loading torch and the data", quiet=quiet)
     if add_domain is not None or from_ is not None:
         _extend(context, add_domain, from_, data, out, device, not quiet)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 from typer.core import TyperCommand
@@ -52,8 +53,10 @@ class Command(TyperCommand):
                 )
         try:
             return super().parse_args(ctx, args)
-        except Exception:  # click's, which typer keeps to itself
+        except Exception as error:  # click's, which typer keeps to itself
             advise(words)
+            if hasattr(error, "format_message"):  # no end, as after --help
+                raise UserError(_describe_misuse(error, ctx.command_path)) from error
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -74,6 +77,14 @@ class Command(TyperCommand):
         ):
             with formatter.section("Options" if section == OTHERS and len(sections) <= 2 else section):
                 formatter.write_dl(sections[section], col_max=WIDEST)
+
+
+def _describe_misuse(error: Any, command: str) -> str:
+    """Write an error of typer like ours: one sentence, the option that may have been meant, and where the help is."""
+    possible = getattr(error, "possibilities", None) or ()
+    near = difflib.get_close_matches(error.option_name, possible, n=1) if possible else []
+    what = (error.message if near else error.format_message()).rstrip(".")
+    return f"{what}.{f' Did you mean {near[0]}?' if near else ''} See `{command} --help`."
 
 
 def _write_name(parameter: Any) -> str:

@@ -125,6 +125,8 @@ def report(
 def _forbid_others(context: typer.Context, mode: str) -> None:
     """Raise an error for options that have no effect in a mode: --serve, --explain, or a format."""
     page = ("out", "title")
+    if context.params["out"] and mode.startswith("--format") and mode != "--format html":
+        raise UserError("--out works only with --format html. Redirect the other formats: fgmix report … > FILE")
     no_effect = {
         "--serve": ("format", "out", "from_domainbed", "to_domainbed", "pack", "explain"),
         "--explain": ("format", "spread", "published", "baseline", "margin", "port", *page),

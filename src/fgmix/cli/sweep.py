@@ -129,7 +129,7 @@ def sweep(
 
     Example: fgmix sweep --datasets digits --algorithms erm,fgmix --hparams 1 --out sweep
     """
-    print_phase("planning the runs")
+    print_phase("planning the runs", quiet=quiet)
     from fgmix.records.store import unpack
     from fgmix.sweeps.execute import run_sweeps
     from fgmix.sweeps.launchers import make_launch

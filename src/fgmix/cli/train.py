@@ -69,7 +69,7 @@ def train(
         test_domain=rest["test_domains"],
         out=rest.get("out"),
     )
-    print_phase("loading torch and the data")
+    print_phase("loading torch and the data", quiet=quiet)
     from fgmix.results.other_metrics import summarize_run
     from fgmix.training.loop import train as train_run
 

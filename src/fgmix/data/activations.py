@@ -142,7 +142,7 @@ class ActivationCache:
             domains.append(Domain(domain.name, ArrayInputs(x), domain.y[rows]))
         return self._replace(domains, x.shape[1:])
 
-    def fill(self, *, progress: bool = True) -> None:
+    def fill(self, *, progress: bool | Progress = True) -> None:
         """Compute what is missing, beside other processes that do the same."""
         missing = [block for block in self._list_blocks() if not block.is_complete()]
         if not missing:
@@ -153,15 +153,21 @@ class ActivationCache:
             size = self.front(torch.zeros(1, *self.dataset.input_shape, device=self.device)).numel()
         needed = images * size * np.dtype(self.precision).itemsize
         require_space(missing[0].path.parent, needed, "activations", "set FGMIX_CACHE to a folder with more")
-        with Progress(f"activations of {self.name}", images, "images", show=progress) as bar:
+        with Progress("activations", images, "images", show=progress, counts=False) as bar:
             for wait in (False, True):  # first what no other process computes, then what one may have left
+                taken = []
                 for block in missing:
                     lock = block.path.with_suffix(".lock")
-                    with wait_for_lock(lock, show=progress, wait=wait) as free:
-                        if free and not block.is_complete():
+                    with wait_for_lock(lock, show=bool(progress), wait=wait) as free:
+                        if not free:
+                            taken.append(block)
+                        elif block.is_complete():
+                            bar.skip(len(block.indices))
+                        else:
                             block.write(self._compute(block, bar))
                         if free:
                             lock.unlink(missing_ok=True)
+                missing = taken
 
     def read(self) -> DomainDataset:
         """Return the dataset with activations, all in the cache, instead of images. It keeps its fingerprint."""

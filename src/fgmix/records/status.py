@@ -102,7 +102,7 @@ def state_of(folder: Path) -> State:
     run = RunFolder(folder)
     if run.is_done:
         return "diverged" if _read_entry(run.record, "status") == "diverged" else "done"
-    if is_locked(folder):
+    if is_locked(folder) or is_held(run.attempt_lock):  # or its worker loads the data
         return "running"
     return "failed" if run.has_failed else "waiting"
 
@@ -225,7 +225,7 @@ def read_status(out: str | Path, before: Status | None = None) -> Status:
     known = before.worked if before else {}
     worked = {name: known[name] if name in known else _read_seconds(out / name) for name in finished if are_left}
     attempts = {name: describe_last_attempt(out / name) for name, state in states.items() if state == "waiting"}
-    current = {each.run: f"step {each.step} of {each.steps}" for each in read_steps(out)}
+    current = {each.run: str(each) for each in read_steps(out)}
     running = [name for name, state in states.items() if state == "running"]
     progress = {name: current.get(name) or _read_progress(out / name) for name in running}
     return Status(
@@ -276,12 +276,21 @@ def _read_progress(folder: Path) -> str:
 
 
 class CurrentStep(Struct, frozen=True):
-    """How far a worker is with its run."""
+    """How far a worker is with its run, or with what comes before its training."""
 
     run: str  # its name
     title: str  # for people: method and test domains
     step: int
     steps: int
+    phase: str = ""  # what comes before the training; empty in it
+
+    @property
+    def share(self) -> float:
+        """The share of the run that is trained."""
+        return 0.0 if self.phase else self.step / self.steps
+
+    def __str__(self) -> str:
+        return f"{self.phase or 'step'} {self.step:,}/{self.steps:,}" if self.steps else self.phase
 
 
 def step_file(out: Path) -> Path:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import torch
@@ -249,14 +249,15 @@ def _attempt(run: PlannedRun, folder: Path, device: str) -> Outcome:
     try:
         if RunFolder(folder).has_failed:  # checked before the data are loaded
             return Outcome(run.name, "failed", read_error(folder))
-        data = _load_data(run, device)
-        if resolve(run.spec, data).name != run.name:
-            raise UserError(f"Expected the data that {run.name} was planned for. Found others. Plan the sweep again.")
-        with Log(run.log, folder.parent) as log:
-            how: dict[str, Any] = {"device": device, "trunk": run.trunk, "on_evaluation": log}
-            with StepFile(run, folder.parent) as steps:
-                how |= {"progress": steps, "accept_code": run.accept_code}
-                log.complete(train(run.spec, folder.parent, dataset=data, **how))
+        with StepFile(run, folder.parent) as steps:
+            data = _load_data(run, device)
+            if resolve(run.spec, data).name != run.name:
+                raise UserError(
+                    f"Expected the data that {run.name} was planned for. Found others. Plan the sweep again."
+                )
+            with Log(run.log, folder.parent) as log:
+                how: dict[str, Any] = {"device": device, "trunk": run.trunk, "on_evaluation": log, "progress": steps}
+                log.complete(train(run.spec, folder.parent, dataset=data, accept_code=run.accept_code, **how))
         return Outcome(run.name, "done")
     except RunBusy:
         raise
@@ -315,27 +316,39 @@ class StepFile(Progress):
     """The progress of a run in a worker: written to its file, and shown nowhere else."""
 
     def __init__(self, run: PlannedRun, out: Path) -> None:
-        super().__init__(run.name, run.spec.steps or 1, show=False)
+        super().__init__(run.name, 0, "steps", show=False)
         self.title = f"{run.spec.algorithm} {'+'.join(run.spec.test_domains) or 'on all domains'}"
         self.path = step_file(out)
+        self.current = CurrentStep(run.name, self.title, 0, 0, "loading data")
         self._written = 0.0
+
+    def __enter__(self) -> Self:
+        self.refresh()
+        return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
     def begin_part(self, part: Progress) -> None:
-        """Begin at the step of a checkpoint, or after the steps that were trained for several runs."""
-        self.done, self.total = part.done, part.total
+        """Begin to prepare the run, or to train it: at a checkpoint, or after steps that were trained for several."""
+        self._written = 0.0
+        self.advance_part(part)
+
+    def advance_part(self, part: Progress, n: float = 0, note: str | None = None) -> None:  # noqa: ARG002
+        phase = "" if part.counts else part.description
+        self.current = CurrentStep(self.description, self.title, int(part.done), part.total, phase)
+        self.refresh()
 
     def refresh(self, note: str | None = None) -> None:  # noqa: ARG002 (notes of a run are not shown)
         if time.monotonic() - self._written < WRITE_SECONDS:
             return
         self._written = time.monotonic()
-        current = CurrentStep(self.description, self.title, int(self.done), self.total)
         with suppress(OSError):  # a full disk is reported by the run itself
             self.path.parent.mkdir(exist_ok=True)
-            self.path.write_bytes(msgspec.json.encode(current))
+            new = self.path.with_suffix(".new")
+            new.write_bytes(msgspec.json.encode(self.current))
+            new.replace(self.path)  # nobody reads half of it
 
 
 @contextmanager
@@ -347,6 +360,7 @@ def follow_steps(out: Path, bar: Progress) -> Iterator[None]:
         while not ended.wait(READ_SECONDS):
             show_steps(read_steps(out), bar)
 
+    bar.refresh("starting workers")
     thread = Thread(target=look, daemon=True)
     thread.start()
     try:
@@ -354,12 +368,12 @@ def follow_steps(out: Path, bar: Progress) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+        bar.refresh("")
 
 
 def show_steps(steps: list[CurrentStep], bar: Progress) -> None:
     """Show where runs are, and count what they have done as parts of runs: the time left is known before one ends."""
-    bar.ahead = sum(each.step / each.steps for each in steps)
-    shown = [f"{each.title} step {each.step:,}/{each.steps:,}" for each in steps[:MOST]]
+    shown = [f"{each.title} {each}" for each in steps[:MOST]]
     more = [f"{len(steps) - MOST} more"] if len(steps) > MOST else []
-    if shown:
-        bar.advance(0, ", ".join([*shown, *more]))
+    bar.ahead = sum(each.share for each in steps)
+    bar.refresh(", ".join([*shown, *more]) or None)

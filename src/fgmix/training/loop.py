@@ -116,7 +116,7 @@ def train(
     if on_evaluation is not None and not callable(on_evaluation):
         raise bad_value("on_evaluation", "a function of a spec and an evaluation", on_evaluation)
     runs = check_path("out", out)
-    run = prepare(spec, dataset, device=device, progress=bool(progress))
+    run = prepare(spec, dataset, device=device, progress=progress)
     if progress is True:
         print_notes(*list_notes(spec, run.spec))
     how: dict[str, Any] = {"trunk": trunk, "on_evaluation": on_evaluation, "accept_code": accept_code}
@@ -169,7 +169,7 @@ def initialise(algorithm: Algorithm, run: PreparedRun, device: torch.device, sho
     if run.spec.compile:
         algorithm.featurizer.compile()  # the names of its tensors do not change
     if run.spec.warmup_head:
-        warm_up(algorithm, run, progress=show is True)
+        warm_up(algorithm, run, progress=show)
     return algorithm.train()
 
 
@@ -318,7 +318,7 @@ class _Loop:
             return None
         losses = torch.stack(self.pending)
         self.pending.clear()
-        best = f", holdout {100 * self.state.best['raw']:.1f} % at best" if "raw" in self.state.best else ""
+        best = f", validation {100 * self.state.best['raw']:.1f} % at best" if "raw" in self.state.best else ""
         bar.advance(note=f"loss {float(losses[-1]):.3f}{best}")
         broken = (~torch.isfinite(losses)).nonzero()
         return self.state.step - len(losses) + int(broken[0]) + 1 if len(broken) else None

@@ -86,7 +86,7 @@ def describe_code(spec: RunSpec) -> str:
 
 
 def prepare(
-    spec: RunSpec, dataset: DomainDataset | None = None, *, device: str = "auto", progress: bool = True
+    spec: RunSpec, dataset: DomainDataset | None = None, *, device: str = "auto", progress: bool | Progress = True
 ) -> PreparedRun:
     """Load the data if they are not given, fill in the defaults, split the domains.
 
@@ -97,7 +97,7 @@ def prepare(
     if not isinstance(given, DomainDataset | None):
         hint = "Make one with fgmix.data.from_arrays(X, y, domains)."
         raise bad_value("dataset", "a DomainDataset or None", type(given).__name__, hint)
-    dataset = dataset or load_dataset(spec, progress=progress)
+    dataset = dataset or load_dataset(spec, progress=bool(progress))
     resolved = resolve(spec, dataset)
     if resolved.on_activations:
         run = prepare_data(resolved, dataset, device=device, progress=progress)
@@ -107,7 +107,7 @@ def prepare(
 
 
 def prepare_data(
-    spec: ResolvedSpec, dataset: DomainDataset, *, device: str = "auto", progress: bool = True
+    spec: ResolvedSpec, dataset: DomainDataset, *, device: str = "auto", progress: bool | Progress = True
 ) -> PreparedRun:
     """Split the domains of a run; resize and normalise images, or replace them by the activations of a frozen network;
     standardise arrays.
@@ -296,7 +296,7 @@ def build_source(run: PreparedRun) -> BatchSource:
     return BatchSource(domains, wrapped, spec.seed, algorithm.needs_indices, n_classes, in_loss)
 
 
-def warm_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) -> None:
+def warm_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool | Progress = True) -> None:
     """Train the classifier alone for `warmup_head` steps of ERM, with a separate Adam.
 
     They are part of the initialisation: a resumed run repeats them, with the same result. Batches are sampled with
@@ -311,7 +311,7 @@ def warm_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) ->
     optimizer = torch.optim.Adam(h.parameters(), lr=WARMUP_LR)
     algorithm.featurizer.eval()  # codes as in evaluation: no dropout, and batch-norm statistics do not change
     h.train()
-    with Progress("warm-up of the classifier", steps, "steps", show=progress) as bar:
+    with Progress("warm-up", steps, "steps", show=progress, counts=False) as bar:
         for step, batches in enumerate(deliver(source.prepare, range(steps), device=device)):
             seed_torch("warm-up", run.spec.seed, step)
             x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
