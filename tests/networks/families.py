@@ -1,4 +1,4 @@
-"""What `fgmix.networks.stages` finds in the smallest model of every family of timm: the table of docs/backbones.md.
+"""What `fgmix.networks.stages` finds in the smallest model of every family of timm: docs/backbones-tested.md.
 
 python tests/networks/families.py        prints the table, in minutes
 """
@@ -19,7 +19,7 @@ from fgmix.networks.names import load_timm
 from fgmix.networks.stages import FeatureMap, Stage
 
 LARGEST = 150_000_000  # parameters; families without a smaller model are left out
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "backbones.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "backbones-tested.md"
 
 
 class Row(NamedTuple):

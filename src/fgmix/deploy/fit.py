@@ -56,7 +56,6 @@ from fgmix.training.prepare import (
 from fgmix.training.resolve import list_notes, resolve
 
 PROBE = "erm"  # names the method where recipes are to choose it: every kind of data can be prepared for it
-BUDGET = "10min"  # for the choice of a recipe, on a laptop
 # Patterns of the files in a model's folder
 OWN = (INFO, CARD, PAGE, CONFUSION, RELIABILITY, RUNS, FOLDS, FOLDER, WEIGHTS, ".lock", ".*.tmp*", "*.onnx", "*.pt2")
 
@@ -66,7 +65,7 @@ def fit(
     out: str | Path,
     *,
     algorithm: str | None = None,
-    budget: str | float = BUDGET,
+    budget: str | float = "10min",
     recipes: Sequence[str] | None = None,
     estimated: bool = True,
     terms: Terms | None = None,
@@ -81,7 +80,7 @@ def fit(
         data: a folder `domain/class/image`, a CSV manifest, an .npz file, a registered name, or a dataset in memory.
         out: the model's folder. It also contains the runs, which may be deleted once the model is complete.
         algorithm: a registered method, which is trained alone; None tries several recipes and chooses one.
-        budget: time for the choice, such as "10min", or seconds.
+        budget: time for the choice on this machine, or seconds.
         recipes: names of the recipes to choose from; None for all that suit the data (`fgmix.deploy.recipes`).
         estimated: hold every domain out once for the estimate; without it, the accuracy on unseen domains is not
             measured and the confidence is not calibrated.

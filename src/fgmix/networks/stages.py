@@ -4,10 +4,10 @@ Style methods and manifold mixup act on stages or residual blocks. MIRO compares
 `--freeze` freezes the first ones. A network is run once while every call of a module is recorded; neither names nor
 containers matter.
 
-timm's `feature_info` cannot serve instead. Of the 83 families in docs/backbones.md it lists exactly the maps of our
-stages in 26. In 26 it adds early maps, which are a stage only if a block computes them (`blocks.0` of EfficientNet-B1,
-not of -B0). In 13 it lists other maps, some inside of residual blocks or several as one; in 15 it lists maps of
-networks that have no stages, such as tokens; in 3 none.
+timm's `feature_info` cannot serve instead. Of the 83 families in docs/backbones-tested.md it lists exactly the maps
+of our stages in 26. In 26 it adds early maps, which are a stage only if a block computes them (`blocks.0` of
+EfficientNet-B1, not of -B0). In 13 it lists other maps, some inside of residual blocks or several as one; in 15 it
+lists maps of networks that have no stages, such as tokens; in 3 none.
 """
 
 from __future__ import annotations
