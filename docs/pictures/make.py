@@ -1,6 +1,6 @@
 """Draw the pictures of the docs: figures of a small sweep, and the report of a study in headless Chromium.
 
-    make pictures                     # trains 12 runs on `digits` first (10 CPU-minutes), then draws
+    make pictures                     # trains 12 runs on `digits` first (4 CPU-minutes in all), then draws
     make pictures SWEEP=folder        # draws those of a finished sweep of erm, fgmix_a and fgmix with snapshots
     python docs/pictures/make.py      # only what needs no weights: figures of records, and the report
 

@@ -152,6 +152,16 @@ def test_title_legend_and_the_first_paragraph_of_the_caption_are_around_the_pane
     assert not alone.legends
 
 
+def test_one_long_name_does_not_set_a_legend_in_one_column() -> None:
+    def measure(*names: str) -> float:
+        lines = [Line(name, [0, 1], [0, 1], "ink") for name in names]
+        return draw(Chart("", "", [replace(PANEL, marks=lines)] * 3)).get_figheight()
+
+    short = [f"short {i}" for i in range(8)]
+    two_lines = measure(*short, "nine names of this length: two lines")
+    assert measure(*short[:2]) < two_lines < measure(*[name.ljust(40, "…") for name in short])
+
+
 def test_a_style_for_papers_sets_width_font_and_title() -> None:
     chart = describe(made.ranks())
     figure = draw(chart, Style(width=3.5, titled=False, font="serif"))

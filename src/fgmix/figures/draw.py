@@ -333,7 +333,7 @@ def _frame(figure: Figure, chart: Chart) -> None:
     height += 0.16 * len(title)
     handles = _list_handles(chart)
     if len(handles) > 1:
-        columns = max(1, min(len(handles), int(14 * width / (6 + max(map(len, handles))))))
+        columns = _count_columns([*handles], width)
         height += 0.16 * -(-len(handles) // columns)
         figure.legend(
             handles.values(),
@@ -351,6 +351,15 @@ def _frame(figure: Figure, chart: Chart) -> None:
         figure.supxlabel("\n".join(lines), fontsize=6, color="0.35")
         height += 0.1 * len(lines)
     figure.set_size_inches(width, height)
+
+
+def _count_columns(names: Sequence[str], width: float) -> int:
+    """Count the columns of a legend that fit beside each other; matplotlib fills one after the other."""
+    for columns in range(len(names), 1, -1):
+        longest = [max(map(len, part)) for part in np.array_split(names, columns)]
+        if sum(longest) + 6 * columns <= 14 * width:
+            return columns
+    return 1
 
 
 def _set_symbols(figure: Figure) -> None:
