@@ -34,7 +34,7 @@ def test_a_rule_that_held_out_domains_could_not_test_is_not_called_none(tmp_path
     assert info.estimate is not None
     untested = [structs.replace(each, trusted=0.0, trusted_accuracy=None) for each in info.estimate.domains]
     estimate = structs.replace(info.estimate, domains=tuple(untested))
-    assert "could not be tested" in summarize_model(structs.replace(info, estimate=estimate))[-1]
+    assert "could not test" in summarize_model(structs.replace(info, estimate=estimate))[-1]
     never = structs.replace(info, estimate=estimate, min_confidence=(None,) * len(info.classes))
     assert summarize_model(never)[-1].startswith("Trusted: no prediction")
 

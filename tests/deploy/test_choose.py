@@ -135,7 +135,7 @@ def test_every_kind_of_recipe_makes_a_whole_model(name: str, tmp_path: Path) -> 
     assert (found.novelty <= 1).mean() > 0.9
     assert (again.predict(np.full((3, 5), 90.0)).novelty > 1).all()
     assert found.trusted.any()
-    assert "## Recipes tried" in (tmp_path / "model" / "card.md").read_text()
+    assert "## Appendix: recipes tried" in (tmp_path / "model" / "card.md").read_text()
 
 
 NETWORK = Recipe("", "", ("features",), lambda _: 0.01, options={"algorithm": "erm"})

@@ -163,7 +163,7 @@ def test_an_interval_that_excludes_little_is_called_so(folder: Path) -> None:
     info = load_model(folder).info
     for interval, wide in (((0.5, 0.7), False), ((0.1, 1.0), True)):
         card = model_card(replace(info, estimate=replace(info.estimate, interval=interval)))
-        assert ("which excludes little" in card) == wide
+        assert ("do not allow a prediction for a new one" in card) == wide
         assert ("95 of 100 cases" in card) == (not wide)
 
 

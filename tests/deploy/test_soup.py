@@ -170,7 +170,7 @@ def test_a_model_of_several_methods_names_all_of_them(runs: list[RunRecord], tmp
     greedy, uniform = (soup(given, tmp_path / "models" / kind, kind=kind, **WHERE) for kind in ("greedy", "uniform"))
     assert uniform.info.composition.methods == greedy.info.composition.methods == ("CORAL", "ERM")
     card = (tmp_path / "models" / "uniform" / "card.md").read_text()
-    assert "Trained with the methods CORAL, ERM on the domains east, north" in card
+    assert "Trained on the domains east, north. Method: CORAL, ERM" in card
     assert "The runs given are of 2 methods: CORAL and ERM." in card
     # Whichever run validation puts first, the row is the same.
     assert record_row(read_record(tmp_path / "models" / "greedy")) == Row("coral", "greedy soup of CORAL and ERM")

@@ -108,7 +108,8 @@ def _run_command() -> int:
         app(prog_name="fgmix")  # the name for shell completion
     except SystemExit as stop:  # typer raises it at the end of every command
         if stop.code == INTERRUPTED:
-            print_error("Interrupted. Rerun the same command to resume.")
+            resumes = {"train", "sweep", "demo", "fit", "data"} & {*sys.argv[1:2]}
+            print_error(f"Interrupted.{' Rerun the same command to resume.' if resumes else ''}")
         elif isinstance(stop.__context__, BrokenPipeError):  # `fgmix list | head`: not an error
             return 0
         return int(stop.code or 0)

@@ -135,7 +135,7 @@ def _values(info: ModelInfo) -> dict[str, Any]:
         "spec": spec,
         "estimate": info.estimate,
         "inputs": INPUTS[info.kind],
-        "methods": f"methods {', '.join(several)}" if len(several) > 1 else f"method {spec.algorithm}",
+        "methods": ", ".join(several or (spec.algorithm,)),
         "settings": ", ".join(f"{name} {value}" for name, value in sorted(spec.settings.items())),
         "selected_by": METRIC_NAMES[spec.metric],
         "packages": PACKAGES,

@@ -34,10 +34,10 @@ def describe_question(overlap: Overlap) -> str:
     found = ""
     if overlap.near_duplicates is not None:
         count = overlap.near_duplicates or "No"
-        found = f" {count} image{'s' if count != 1 else ''} with a near-duplicate in another domain were found."
+        found = f" {count} image{'s have' if count not in (1, 'No') else ' has'} a near-duplicate in another domain."
     return (
-        "Whether the domains show the same objects is not known, because no groups name them. If they do, the estimate "
-        f"is for a new style of known objects; expect less for new ones.{found}"
+        "The data do not say whether the same objects, such as patients, appear in several domains. If they do, the "
+        f"estimate is for known objects in a new style; expect less for new objects.{found}"
     )
 
 

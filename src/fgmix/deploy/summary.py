@@ -57,8 +57,10 @@ def summarize_model(info: ModelInfo) -> list[str]:
 
 def _expect(estimate: Estimate) -> str:
     """State the mean of the held-out domains, and the interval for one more."""
-    interval = f"{len(estimate.domains)} such domains are too few for an interval"
-    if estimate.interval and estimate.is_informative:
+    interval = f"no interval: the {len(estimate.domains)} domains differ too much"
+    if not estimate.interval:
+        interval = "no interval: two domains are too few"
+    elif estimate.is_informative:
         interval = f"95 % interval {percent(estimate.interval[0])} to {percent(estimate.interval[1])}"
     return f"Expected {METRIC_NAMES[estimate.metric]} on a new domain: {percent(estimate.value)} ({interval})"
 
@@ -89,9 +91,9 @@ def _describe_trust(info: ModelInfo, estimate: Estimate) -> str:
         return "Trusted: no prediction; check all of them by hand"
     trusted = fmean(each.trusted for each in estimate.domains)
     if not trusted:
-        return "Trusted: some predictions, by a rule that could not be tested on held-out domains; check all of them"
+        return "Trusted: some predictions, by a rule that held-out domains could not test; check all of them by hand"
     correct = percent(fmean(each.trusted * (each.trusted_accuracy or 0.0) for each in estimate.domains) / trusted)
-    return f"Trusted: {percent(trusted)} of the predictions, {correct} of them correct; check the others"
+    return f"Trusted: {percent(trusted)} of the predictions, {correct} of them correct; check the others by hand"
 
 
 def describe_adaptation(info: ModelInfo) -> str:

@@ -236,14 +236,12 @@ def train_and_open(run: PreparedRun, out: Path, dataset: DomainDataset, *, devic
 def check_alike(first: OpenedRun, second: OpenedRun, names: Sequence[str], reason: str) -> None:
     """Raise an error if two runs differ in their data or in the named fields of their specs.
 
-    The error says what equal fields make sure: "Expected runs with the same {name}, which {reason}."
+    The error says what equal fields make sure: "Runs with the same {name} {reason}; these have … and …"
     """
     for name in names:
         values = [getattr(run.record.spec, name) for run in (first, second)]
         if values[0] != values[1]:
-            raise UserError(
-                f"Expected runs with the same {name}, which {reason}. Found {values[0]} and {values[1]}. Name runs "
-                "that agree in it."
-            )
+            found = " and ".join("+".join(value) if isinstance(value, tuple) else str(value) for value in values)
+            raise UserError(f"Runs with the same {name} {reason}; these have {found}. Name runs that agree in it.")
     if first.record.data_fingerprint != second.record.data_fingerprint:
         raise UserError("Expected runs on the same data. Found different data. Compare runs of one dataset.")
