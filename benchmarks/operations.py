@@ -44,9 +44,11 @@ def _operations(name: str, backbone: str, image_size: int, batch_size: int) -> i
 
 
 class LaunchCounter(TorchDispatchMode):
-    """Counts dispatched operations that compute: each is a kernel launch on a GPU. Views and empty tensors are free."""
+    """Counts dispatched operations that compute: each is a kernel launch on a GPU. Views, empty tensors and what only a
+    CPU does (copies to oneDNN's tensors) are free."""
 
-    FREE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view")
+    FREE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "squeeze_")
+    FREE += ("to_mkldnn", "_to_dense", "mkldnn_to_dense")
 
     def __init__(self) -> None:
         super().__init__()

@@ -281,7 +281,7 @@ class FGMix(nn.Module):
 
         def pull(upstream: Tensor) -> list[Tensor]:
             g = in_tilde * upstream
-            in_lam = (g * (a - 1 / a.shape[1])).sum()
+            in_lam = torch.dot(g.flatten(), (a - 1 / a.shape[1]).flatten())
             g = g * a
             in_scores = self.lam.detach() * torch.addcmul(g, a, g.sum(1, keepdim=True), value=-1)
             return [in_lam, *pull_scores(in_scores)]

@@ -187,7 +187,7 @@ def draw_chain_steps(
     if d > r:
         squared = squared + _sample_chi2(squared, h * (d - r), generator)
     scale = gamma * squared.rsqrt()
-    scale[0] = 0.0
+    scale[:1].zero_()
     steps, rest = u.mul_(scale.unsqueeze(1)).split([rows * h, len(phi)], 1)
     return steps.view(-1, rows, h), rest.add_(phi)
 
@@ -197,9 +197,10 @@ def compute_chain_losses(
 ) -> Tensor:
     """Compute L(φ + step) for the steps from `draw_chain_steps`, (1 + S,), given coordinates (n, r) of the mixed codes
     and the outputs (n, h) of the first layer for them."""
-    S, r = len(steps), coordinates.shape[1]
-    x = torch.matmul(coordinates, steps[:, :r]) + outputs  # (1 + S, n, h)
-    x = x + steps[:, r:] if steps.shape[1] > r else x
+    S, (n, r) = len(steps), coordinates.shape
+    if steps.shape[1] > r:  # a bias
+        coordinates = torch.cat([coordinates, coordinates.new_ones(n, 1)], 1)
+    x = torch.baddbmm(outputs, coordinates.expand(S, n, -1), steps)  # (1 + S, n, h)
     parameters = [p for layer in chain[1:] for p in layer.parameters()]
     rest = (part.view(S, *p.shape) for part, p in zip(moved.split([p.numel() for p in parameters], 1), parameters))
     for layer in chain[1:]:
@@ -227,7 +228,7 @@ def draw_steps(
     if head.in_features > r:
         squared = squared + _sample_chi2(squared, C * (head.in_features - r), generator)
     scale = gamma * squared.rsqrt()
-    scale[0] = 0.0
+    scale[:1].zero_()
     return E, scale
 
 
@@ -281,8 +282,8 @@ def differentiate_gaps(
     likelihoods = log_p.gather(1, true).mean((1, 2))  # −L_s
     gaps = likelihoods - likelihoods[0]
     share = gaps * (-2 / ((S - 1) * n))  # 2 c_s / (S n)
-    share[:1] -= share.sum()
-    residuals = log_p.exp_().scatter_add_(1, true, log_p.new_full((), -1.0).expand(S, 1, n))
+    share[:1].sub_(share.sum())
+    residuals = log_p.exp_().scatter_(1, true, -1.0, reduce="add")
     in_logits = (share @ residuals.flatten(1)).view(C, n).T
     return gaps[1:], ((E @ residuals.mul_((share * scale).view(S, 1, 1)).flatten(0, 1)).T, in_logits)
 

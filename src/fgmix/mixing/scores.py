@@ -42,9 +42,7 @@ from fgmix.mixing._heads import (
 
 # Inputs of A_ω are clamped to this: tanh is saturated long before, and sums of P of them are still finite in float32.
 _LARGEST = 1e30
-# Gradients are materialised for so many numbers at a time (1 MB), which stay in the processor's cache: at d = 256 and
-# C = 345 that takes two thirds of the time of W z for all classes, from which a product with δ would follow.
-_CHUNK = 2**18
+_CHUNK = 2**18  # numbers of W z at a time (1 MB), which stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -97,19 +95,21 @@ class Layer(NamedTuple):
         return [weight, self.delta] if self.bias else [weight]
 
     def project(self, weights: Sequence[Tensor]) -> tuple[Tensor, Pullback]:
-        """Compute W g for all gradients, (m, h), and its pullback; W is in blocks, for weight and bias."""
+        """Compute W g = Σ_c δ_c W_c z for all gradients, (m, h), and its pullback; W is in blocks, for weight and
+        bias."""
         (m, C), z, delta, weight = self.delta.shape, _cut(self.z), self.delta, weights[0]
-        d, step = z.shape[1], max(1, _CHUNK // z.numel())  # classes whose gradients are materialised at once
-        projected = linear(delta, weights[1]) if self.bias else delta.new_zeros(m, len(weight))
-        for c in range(0, C, step):
-            gradients = (delta[:, c : c + step].unsqueeze(2) * z.unsqueeze(1)).flatten(1)
-            projected.addmm_(gradients, weight[:, c * d : (c + step) * d].T)
+        d, of_class = z.shape[1], delta.unsqueeze(2)
+        pieces = math.ceil(delta.numel() * len(weight) / _CHUNK)
+        parts = [  # W z for all classes, of some rows of W at once
+            torch.bmm(_multiply(z, rows.view(-1, d)).view(m, -1, C), of_class).squeeze(2)
+            for rows in weight.detach().chunk(pieces)
+        ]
+        projected = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        if self.bias:
+            projected.addmm_(delta, weights[1].T)
         last = weight.grad
 
         def pull(gradient: Tensor) -> list[Tensor]:
-            of_bias = [gradient.T @ delta] if self.bias else []
-            if step >= C:
-                return [gradient.T @ gradients, *of_bias]
             # The gradient of such a weight is large (362 MB at d = 2048, C = 345), and the system maps new memory of
             # that size page by page, which takes longer than the product. So it is written to the memory of the
             # previous one, if `zero_grad` has released that and no other reference to it exists.
@@ -118,7 +118,8 @@ class Layer(NamedTuple):
             free = weight.grad is None and sys.getrefcount(previous) == 2  # `previous` and the argument
             out = previous.view(-1, d) if previous is not None and free else None
             per_class = (gradient.T.unsqueeze(1) * delta.T).flatten(0, 1)  # (h·C, m)
-            return [torch.mm(per_class, z, out=out).view_as(weight), *of_bias]
+            of_weight = torch.mm(per_class, z, out=out).view_as(weight)
+            return [of_weight, gradient.T @ delta] if self.bias else [of_weight]
 
         return projected, pull
 
@@ -366,6 +367,14 @@ def _norm(v: Tensor) -> Tensor:
 
 def _cut(v: Tensor) -> Tensor:
     return v.clamp(-_LARGEST, _LARGEST)
+
+
+def _multiply(x: Tensor, w: Tensor) -> Tensor:
+    """Compute x wᵀ of matrices (m, d) and (p, d), on a CPU by oneDNN: on processors of AMD, MKL, which torch uses for
+    such products, takes twice the time, as it leaves out their widest instructions."""
+    if x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        return linear(x.to_mkldnn(), w).to_dense()
+    return linear(x, w)
 
 
 def _gram(v: Tensor) -> Tensor:
