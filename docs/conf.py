@@ -144,16 +144,24 @@ def mark_code(text: str) -> str:
 
 
 def write_commands(app: Any) -> None:
-    """Write a page for each command, from its help with all options."""
+    """Write a page for each command, from its help with all options, and the rows of their table."""
     folder = Path(app.srcdir, "commands")
     folder.mkdir(exist_ok=True)
+    rows = ["| command | what it does |", "| --- | --- |"]
     for name, command in list_commands(get_command(fgmix), "fgmix"):
         context = Context(command, info_name=name, max_content_width=88, terminal_width=88)
         context.meta[ALL] = True
         text = f"# `{name}`\n\n```text\n{command.get_help(context)}\n```\n"
-        page = folder / f"{name.removeprefix('fgmix ').replace(' ', '-')}.md"
-        if not page.exists() or page.read_text() != text:  # else Sphinx would read every page again
-            page.write_text(text)
+        stem = name.removeprefix("fgmix ").replace(" ", "-")
+        rows.append(f"| [`{name}`](commands/{stem}.md) | {command.get_short_help_str(limit=200)} |")
+        write_changed(folder / f"{stem}.md", text)
+    write_changed(folder / "table.txt", "\n".join([*rows, ""]))
+
+
+def write_changed(page: Path, text: str) -> None:
+    """Write a page if its text changed: Sphinx reads again what is newer than its own files."""
+    if not page.exists() or page.read_text() != text:
+        page.write_text(text)
 
 
 def add_dark_pictures(app: Any, doctree: nodes.document) -> None:
