@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +128,12 @@ def test_norms_get_the_statistics_of_a_batch_in_parts() -> None:
 def test_sizes_and_skewed_batches() -> None:
     y = np.arange(100) % 2
 
-    def guess(rows: np.ndarray) -> np.ndarray:
+    def guess(batches: Sequence[np.ndarray]) -> np.ndarray:
         """Correct in batches of 16 or more in which both classes are about as frequent."""
-        return y[rows] if len(rows) >= 16 and abs(y[rows].mean() - 0.5) < 0.2 else 1 - y[rows]
+        labels = [y[rows] for rows in batches]
+        return np.concatenate([b if len(b) >= 16 and abs(b.mean() - 0.5) < 0.2 else 1 - b for b in labels])
 
-    domains = [(y, guess, lambda rows: np.zeros_like(rows))] * 2
+    domains = [(y, guess, lambda batches: np.zeros_like(np.concatenate(batches)))] * 2
     gains = measure_sizes(domains)
     assert [gain.samples for gain in gains] == [4, 8, 16, 32, 64]
     assert [gain.adapted > gain.plain for gain in gains] == [False, False, True, True, True]

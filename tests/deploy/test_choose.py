@@ -156,6 +156,7 @@ class Simulated(Candidate):
     y: np.ndarray
 
     min_domains = 1  # type: ignore[assignment]
+    is_small_network = False  # type: ignore[assignment]
 
     def guess_seconds(self) -> float:
         return 0.0
@@ -233,6 +234,7 @@ class Known(Candidate):
         object.__setattr__(self, "known", dict(zip("abcd", values)))
 
     known: dict[str, float]
+    is_small_network = True  # type: ignore[assignment]
 
     def guess_seconds(self) -> float:
         return self.recipe.cost(None)  # type: ignore[arg-type]
@@ -270,6 +272,15 @@ def test_what_falls_behind_or_follows_a_recipe_that_is_not_the_best_is_not_train
     assert [bool(trial.skipped) for trial in trials.describe()] == [False, True, False, True]
     dear = Known("like first", 0.9, 0.9, 0.9, 0.9, seconds=0.05, after="first")
     assert list(race(first, dear).values) == [first]
+
+
+def test_a_network_that_takes_far_longer_than_all_classifiers_is_not_trained() -> None:
+    network = Recipe("network", "", ("features",), lambda _: 0.1, options={"algorithm": "erm"})
+    best = Known("network", 0.9, 0.9, 0.9, 0.9, recipe=network)
+    tried = {seconds: race(Known("forest", 0.7, 0.7, 0.7, 0.7, seconds=seconds), best) for seconds in (0.03, 0.04)}
+    assert [best in trials.values for trials in tried.values()] == [False, True]
+    assert tried[0.03].skipped == {best: "more than 3 times as long as any classifier"}
+    assert race(best).choose() is best
 
 
 def test_what_is_not_cheap_is_not_trained_where_the_best_makes_few_errors() -> None:

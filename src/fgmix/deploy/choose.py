@@ -76,7 +76,7 @@ BATCH = 1024  # samples that a classifier predicts at a time
 REACH = 0.1  # how far a recipe may be behind another one after the first domain
 FEW = 9  # errors e of n samples: e / 3 exceeds its standard error, √e, from 9 on
 CHEAP = 0.1  # seconds of a training
-DEARER = 3.0  # times the cost of the recipe that it follows: one that takes longer is not tried
+DEARER = 3.0  # times the cost of the recipe that it follows, or of all classifiers: one that takes longer is not tried
 
 
 class Fold(Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,6 +157,11 @@ class Candidate:
         return f"{self.recipe.name}{' by domain' if self.by_domain else ''}"
 
     @property
+    def is_small_network(self) -> bool:
+        """Whether it trains a network on features, which classifiers can use as well."""
+        return not self.recipe.fit and self.bench.features.kind == "features" and not self.recipe.tunes
+
+    @property
     def min_domains(self) -> int:
         """Least number of domains to train on."""
         return 1 if self.recipe.fit else get(self.recipe.options["algorithm"]).min_domains
@@ -194,7 +199,7 @@ class Candidate:
 
     def guess_seconds(self) -> float:
         """Estimate the seconds of one training, before there was any."""
-        if self.recipe.fit or (self.bench.features.kind == "features" and not self.recipe.tunes):
+        if self.recipe.fit or self.is_small_network:
             return self.recipe.cost(self.bench.size)
         spec = self.resolve()
         timed = calibrate(spec, self.bench.dataset, device=self.bench.device, repeats=1, budget=TIMED)
@@ -241,18 +246,21 @@ class Candidate:
         return (run, Fitted(self._fit(run, PARTS)).eval()) if self.recipe.fit else self.open()
 
     def guess(self, domain: str) -> Guess:
-        """Return a function that predicts rows of a domain by the training without it, adapted to them if it adapts."""
+        """Return a function that predicts batches of a domain by the training without it, adapted to each if it adapts.
+
+        All batches are predicted at once: a call costs more than a sample.
+        """
         run, predictor = self.open(domain)
         inputs = cast("ArrayInputs", run.dataset.domains[run.dataset.index(domain)].inputs)
 
-        def guess(rows: Indices) -> Indices:
-            adapted = inputs
-            if self.by_domain and run.standard:
-                adapted = replace(inputs, standard=fit_to_batch(inputs.x[rows], run.standard))
-            with torch.no_grad():
-                logits = predictor.classifier(predictor.featurizer(adapted.clean(rows).to(find_device(predictor))))
-            guesses: Indices = logits.argmax(1).cpu().numpy()
-            return guesses
+        def standardise(rows: Indices) -> Tensor:
+            own = run.standard
+            if self.by_domain and own:
+                return replace(inputs, standard=fit_to_batch(inputs.x[rows], own)).clean(rows)
+            return inputs.clean(rows)
+
+        def guess(batches: Sequence[Indices]) -> Indices:
+            return _guess(predictor, torch.cat(list(map(standardise, batches))).split(BATCH))
 
         return guess
 
@@ -294,12 +302,18 @@ def score(run: PreparedRun, predictor: Predictor, names: Sequence[str], parts: S
     """Score a predictor on parts of domains."""
     samples = [draw_sample(run, names, part) for part in parts]
     y = torch.cat([sample.y for sample in samples]).numpy()
-    device = find_device(predictor)
-    with torch.no_grad():
-        logits = [predictor.classifier(predictor.featurizer(x.to(device))) for s in samples for x in s.inputs(BATCH)]
-    guesses = torch.cat(logits).argmax(1).cpu().numpy()
+    guesses = _guess(predictor, (x for sample in samples for x in sample.inputs(BATCH)))
     counts = (np.bincount(each, minlength=len(run.dataset.classes)) for each in (y, guesses, y[y == guesses]))
     return rates(*counts)
+
+
+@torch.no_grad()
+def _guess(predictor: Predictor, batches: Iterable[Tensor]) -> Indices:
+    """Predict the classes of samples, given in parts."""
+    device = find_device(predictor)
+    logits = [predictor.classifier(predictor.featurizer(x.to(device))) for x in batches]
+    guesses: Indices = torch.cat(logits).argmax(1).cpu().numpy()
+    return guesses
 
 
 def standardise_by_domain(run: PreparedRun) -> PreparedRun:
@@ -354,11 +368,14 @@ class Trials:
         any case.
         """
         k, guesses, order = len(self.domains), self.guesses, {}
+        dearest = max((guesses[each] for each in self.candidates if each.recipe.fit and not each.recipe.after), default=0)
         for each in self.candidates:
             parent = find_parent(each, self.candidates) or each
             order[each] = each.recipe.fit is None, guesses[parent], parent is not each, guesses[each]
             if guesses[each] > DEARER * guesses[parent]:
                 self.skipped[each] = f"more than {DEARER:g} times as long as {parent.recipe.name}"
+            elif parent is each and each.is_small_network and guesses[each] > DEARER * dearest > 0:
+                self.skipped[each] = f"more than {DEARER:g} times as long as any classifier"
         racing = sorted((each for each in self.candidates if each not in self.skipped), key=order.__getitem__)
         with Progress("fit", len(racing) * k, "trainings", show=self.progress) as bar:
 

@@ -187,7 +187,7 @@ _TABLE: dict[str, Recipe] = {
             "extremely randomised trees, 200 of 500 leaves",
             VECTORS,
             fit=fit_forest,
-            cost=lambda size: 0.2 + 3e-5 * size.samples * size.features**0.5,
+            cost=lambda size: 0.1 + 2e-5 * size.samples * size.features**0.5,
         ),
         Recipe(
             "boosting",
@@ -197,10 +197,10 @@ _TABLE: dict[str, Recipe] = {
             cost=lambda size: 0.1 + 3e-5 * min(size.samples, 2000) * size.features**0.5 * max(1, size.classes - 1),
             after="forest",
         ),
-        Recipe("erm", "small network, ERM", **_train("erm", 0.0027)),
-        Recipe("mixup", "small network, mixup", **_train("mixup", 0.0031), after="erm"),
-        Recipe("coral", "small network, CORAL", **_train("coral", 0.004), after="erm"),
-        Recipe("fgmix", "small network, FGMix", **_train("fgmix", 0.0048), after="erm"),
+        Recipe("erm", "small network, ERM", **_train("erm", 0.0042)),
+        Recipe("mixup", "small network, mixup", **_train("mixup", 0.0048), after="erm"),
+        Recipe("coral", "small network, CORAL", **_train("coral", 0.0062), after="erm"),
+        Recipe("fgmix", "small network, FGMix", **_train("fgmix", 0.0075), after="erm"),
         Recipe(
             "tune",
             "last section of the backbone fine-tuned, ERM",
