@@ -33,6 +33,7 @@ SHARE = 0.75  # of one class in them
 REPEATS = 5  # batches of that kind per domain
 
 Guess = Callable[[Sequence[Indices]], Indices]  # batches of rows of a domain → their predicted classes, joined
+Measured = tuple[Indices, Guess, Indices]  # of a held-out domain: labels, adapted predictions, plain ones of all rows
 
 
 def adapt_network(network: Network, batches: Iterable[Tensor], backbone: nn.Module) -> Network:
@@ -75,12 +76,8 @@ def adapt_norms(featurizer: nn.Module, batches: Iterable[Tensor]) -> bool:
     return True
 
 
-def measure_sizes(domains: Sequence[tuple[Indices, Guess, Guess]]) -> tuple[BatchGain, ...]:
-    """Measure the accuracy by batch size, with and without adaptation, mean over the domains that are large enough.
-
-    Args:
-        domains: labels, adapted and plain predictions of held-out domains.
-    """
+def measure_sizes(domains: Sequence[Measured]) -> tuple[BatchGain, ...]:
+    """Measure the accuracy by batch size, with and without adaptation, mean over the domains that are large enough."""
     gains = []
     for size in SIZES:
         large = [each for each in domains if len(each[0]) > size]
@@ -89,7 +86,7 @@ def measure_sizes(domains: Sequence[tuple[Indices, Guess, Guess]]) -> tuple[Batc
     return tuple(gains)
 
 
-def measure_skewed(domains: Sequence[tuple[Indices, Guess, Guess]]) -> BatchGain:
+def measure_skewed(domains: Sequence[Measured]) -> BatchGain:
     """Measure the same on batches of which `SHARE` is of one class."""
     size = min(SKEWED, *(len(y) // 2 for y, _, _ in domains))
     return _compare(size, domains, _draw_skewed)
@@ -111,15 +108,15 @@ def find_least(gains: Sequence[BatchGain]) -> int | None:
 
 def _compare(
     size: int,
-    domains: Sequence[tuple[Indices, Guess, Guess]],
+    domains: Sequence[Measured],
     draw: Callable[[Indices, int, np.random.Generator], list[Indices]],
 ) -> BatchGain:
     adapted: list[float] = []
     plain: list[float] = []
-    for number, (y, guess, guess_plain) in enumerate(domains):
+    for number, (y, guess, known) in enumerate(domains):
         batches = draw(y, size, numpy_generator("batches", number, size))
         rows, ends = np.concatenate(batches), np.cumsum([len(batch) for batch in batches])[:-1]
-        for guesses, means in ((guess(batches), adapted), (guess_plain(batches), plain)):
+        for guesses, means in ((guess(batches), adapted), (known[rows], plain)):
             means.append(fmean(float(hits.mean()) for hits in np.split(guesses == y[rows], ends)))
     return BatchGain(size, fmean(adapted), fmean(plain))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from msgspec import structs
 from torch import nn
 
@@ -164,7 +165,7 @@ def adapt_best(trials: Trials, plain: Judged, terms: Terms) -> tuple[Adaptation 
     for name in trials.domains:
         dataset = plain.chosen.bench.dataset
         y = dataset.domains[dataset.index(name)].y
-        domains.append((y, adapted.chosen.guess(name), plain.chosen.guess(name)))
+        domains.append((y, adapted.chosen.guess(name), plain.chosen.guess(name)([np.arange(len(y))])))
     sizes = measure_sizes(domains)
     run, predictor = adapted.chosen.refit()
     network = build_network(run, predictor, adapted.estimate)

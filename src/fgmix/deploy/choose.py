@@ -368,7 +368,9 @@ class Trials:
         any case.
         """
         k, guesses, order = len(self.domains), self.guesses, {}
-        dearest = max((guesses[each] for each in self.candidates if each.recipe.fit and not each.recipe.after), default=0)
+        dearest = max(
+            (guesses[each] for each in self.candidates if each.recipe.fit and not each.recipe.after), default=0
+        )
         for each in self.candidates:
             parent = find_parent(each, self.candidates) or each
             order[each] = each.recipe.fit is None, guesses[parent], parent is not each, guesses[each]
