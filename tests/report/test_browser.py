@@ -171,6 +171,7 @@ def test_curves_of_two_runs_are_drawn_together(page: Any) -> None:
         box.click()
     names = [each.text for each in find(page, "#comparison .legend button")]
     assert len(names) == 2
+    assert len(find(page, "#comparison .panel:first-child path.line")) == 2  # of the test domains alone
     find(page, "#run-list input.compare")[0].click()
     assert not find(page, "#comparison")[0].is_displayed()
 

@@ -35,7 +35,7 @@ from fgmix.figures.kinds import collect_figures, describe, load_arrays
 from fgmix.records.files import check_path, make_folder, write_bytes
 from fgmix.records.schema import RunRecord
 from fgmix.records.status import ORDER, Status, read_status
-from fgmix.records.store import RECORD
+from fgmix.records.store import PACKED, RECORD
 from fgmix.report.runs import list_runs
 from fgmix.report.summary import write_headlines
 from fgmix.results.differences import DIFFERENCES, mark_differences, mark_significant
@@ -93,7 +93,7 @@ def write_report(
     if path.is_dir():
         path = path / "report.html"
     frame = Frame(
-        title or ", ".join(folder.resolve().name for folder in places) or "Runs",
+        title or ", ".join(folder.resolve().name.removesuffix(PACKED) for folder in places) or "Runs",
         f"Made by fgmix {fgmix.__version__} on {date.today().isoformat()} from {', '.join(map(str, places))}.",
         _read_sweep_status(places[0], runs) if len(places) == 1 else None,
         *load_figures(*places),

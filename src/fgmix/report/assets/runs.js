@@ -106,9 +106,10 @@ const confusionTable = ({ domain, classes, matrix }) => {
   return make("div", {}, title, make("div", { class: "scroll" }, make("table", { class: "confusion" }, make("thead", {}, head), make("tbody", {}, ...rows))));
 };
 
-// Curves of several runs in one figure: panels of the same title, a colour for each run
+// Curves of several runs in one figure: panels of the same title, a colour for each run. Of the domains, those held out.
 
-const RUN_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+const RUN_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
+const RUN_MARKERS = ["o", "s", "^", "D", "v", "P"];
 
 const compareBox = (run) => {
   const change = (event) => {
@@ -119,12 +120,17 @@ const compareBox = (run) => {
   return make("input", { type: "checkbox", class: "compare", checked: comparedRuns.has(run), "aria-label": "Compare its curves", onchange: change });
 };
 
+const heldOut = (marks) => {
+  const tests = marks.filter((mark) => mark.name.includes(" (test)"));
+  return tests.length ? tests : marks;
+};
+
 const mergeCurves = (chosen) => {
   const names = chosen.map((run) => `${textOf(run, ALL_COLUMNS[0])}, ${run.domain}, trial ${run.trial}`);
   const titles = chosen[0].curves.panels.map((panel) => panel.title).filter((title) => chosen.every((run) => run.curves.panels.some((panel) => panel.title === title)));
   const panels = titles.map((title) => {
     const own = chosen.map((run) => run.curves.panels.find((panel) => panel.title === title));
-    const marks = own.flatMap((panel, i) => panel.marks.map((mark) => ({ ...mark, name: names[i], colour: i < RUN_COLOURS.length - 1 ? RUN_COLOURS[i] : "ink" })));
+    const marks = own.flatMap((panel, i) => heldOut(panel.marks).map((mark) => ({ ...mark, name: names[i], colour: RUN_COLOURS[i] ?? "ink", marker: RUN_MARKERS[i] ?? "X" })));
     return { ...own[0], marks };
   });
   return { ...chosen[0].curves, title: "Compared runs", panels };
@@ -133,7 +139,9 @@ const mergeCurves = (chosen) => {
 const drawComparison = () => {
   const chosen = [...comparedRuns];
   comparison.hidden = chosen.length < 2;
-  if (!comparison.hidden) drawChart(comparison, mergeCurves(chosen));
+  if (comparison.hidden) return;
+  drawChart(comparison, mergeCurves(chosen));
+  comparison.append(make("p", { class: "caption" }, "Accuracy and loss on the test domain of each run. Dashed: averaged weights."));
 };
 
 const drawRuns = () => {
