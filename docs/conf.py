@@ -50,7 +50,6 @@ suppress_warnings = ["myst.header"]  # the changelog's headings begin at the sec
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_preserve_defaults = True
 autodoc_type_aliases = {"npt.ArrayLike": "ArrayLike"}  # else its 120 characters
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -82,10 +81,10 @@ def describe_fields(app: Any, what: str, name: str, obj: Any, options: Any, line
 
 
 def shorten_signature(app: Any, what: str, name: str, obj: Any, options: Any, args: str, result: str) -> Any:
-    """Leave the arguments of a class of fields to their table."""
+    """Leave the arguments of a class of fields to their table, and name aliases of types plainly."""
     if what == "class" and (is_dataclass(obj) or issubclass(obj, msgspec.Struct)):
         return "(...)", result
-    return None
+    return args and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", args), result
 
 
 def read_arguments(lines: list[str]) -> dict[str, str]:
@@ -175,6 +174,13 @@ def add_dark_pictures(app: Any, doctree: nodes.document) -> None:
             light.parent.insert(light.parent.index(light) + 1, nodes.image(**both))
 
 
+def set_minus(app: Any, doctree: nodes.document) -> None:
+    """Set the sign of negative numbers in text as a minus, which tables of records write as a hyphen."""
+    for text in list(doctree.findall(nodes.Text)):
+        if isinstance(text.parent, SENTENCES) and (changed := re.sub(r"(?<![\w.)-])-(?=\d)", "−", text)) != text:
+            text.parent.replace(text, nodes.Text(changed))
+
+
 def set_indices(app: Any, doctree: nodes.document) -> None:
     """Set indices of single letters, such as A_ω and L_flat, as subscripts in running text."""
     for text in list(doctree.findall(nodes.Text)):
@@ -198,6 +204,7 @@ def list_commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 def setup(app: Any) -> None:
     app.connect("builder-inited", write_commands)
     app.connect("doctree-read", add_dark_pictures, priority=100)  # before Sphinx collects the pictures
+    app.connect("doctree-read", set_minus)
     app.connect("doctree-read", set_indices)
     app.connect("autodoc-process-signature", shorten_signature)
     app.connect("autodoc-process-docstring", describe_fields, priority=400)  # before napoleon

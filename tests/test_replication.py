@@ -149,7 +149,7 @@ def test_the_verdicts_on_pacs_follow_their_intervals() -> None:
             assert detectable == script["_detectable"](d[name]), claim
             judged.add(name)
         elif "[" in found:
-            assert found.removeprefix("ratio of areas ").removeprefix("mean ρ ") in printed, claim
+            assert found in printed, claim
     assert judged == set(d) - {"FGMix − A (λ = 3)"}
     assert by_interval[rows[0][1]] == script["STRONGEST"]
     strongest = np.array([*d[script["STRONGEST"]].values()])

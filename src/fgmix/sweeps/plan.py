@@ -23,7 +23,7 @@ from fgmix.training.trunk import describe_trunk, find_shared_trunks
 class CostedRun:
     """A run and its estimated cost."""
 
-    run: PlannedRun
+    run: PlannedRun  # its name and spec
     dataset: str  # its name
     estimate: RunCost  # time, and the disk space of its results
     checkpoint_bytes: int  # further disk space during the run
@@ -33,10 +33,10 @@ class CostedRun:
 
 @dataclass(frozen=True)
 class SweepCosts:
-    """The cost of each run of sweeps, and why methods cannot run on a dataset, by dataset and the row's key."""
+    """What sweeps cost."""
 
-    runs: list[CostedRun]
-    impossible: Mapping[tuple[str, str], str]
+    runs: list[CostedRun]  # all that can run
+    impossible: Mapping[tuple[str, str], str]  # why methods cannot run on a dataset, by dataset and the row's key
 
 
 def estimate_costs(sweeps: Iterable[Sweep], *, device: str = "auto", workers: int = 1) -> SweepCosts:
