@@ -31,7 +31,7 @@ pictures: venv
 
 # Speed, as ratios to ERM, to DomainBed's way or to a literal one; policy needs 10 GB for its last size.
 bench: venv
-	for name in data cache eval 'eval --backbone resnet18 --image-sizes 64 --models 1' 'layout resnet18' 'pieces resnet18' checkpoint sweep step policy growth run domainbed plan launches memory; do $(BIN)/python -m benchmarks $$name || exit; done
+	for name in data cache eval 'eval --backbone resnet18 --image-sizes 64 --models 1' 'layout resnet18' 'pieces resnet18' checkpoint sweep step policy growth run stacked domainbed plan launches memory start; do $(BIN)/python -m benchmarks $$name || exit; done
 
 lint: venv
 	$(BIN)/ruff check src tests examples benchmarks

@@ -74,11 +74,12 @@ def step(
 @app.command()
 def growth(
     rows: Annotated[
-        list[str] | None, typer.Argument(help="which of domains, classes, mixing, average, gradients; all by default")
+        list[str] | None,
+        typer.Argument(help="which of domains, classes, mixing, small, average, gradients; all by default"),
     ] = None,
     rounds: Rounds = 9,
 ) -> None:
-    """Measure how the CPU time of a step grows with domains and classes, relative to ERM's (IGA's to DomainBed's).
+    """Measure how the CPU time of a step grows with domains and classes, relative to ERM's (on images to DomainBed's).
 
     Example: python -m benchmarks growth domains
     """
@@ -242,7 +243,8 @@ def checkpoint(
     cost = measure_checkpoint(backbone, rounds=rounds)
     ours, plain = (statistics.median(times) for times in (cost.turns.ours, cost.turns.theirs))
     print(f"a checkpoint of {backbone}, {cost.size:.0f} MB: {ours:.2f} CPU-s, torch.save {plain:.2f} CPU-s")
-    print(f"(medians of {rounds} rounds, from {min(cost.turns.ours):.2f} to {max(cost.turns.ours):.2f})")
+    low, _, high = statistics.quantiles(cost.turns.ours, n=4)
+    print(f"(medians of {rounds} rounds, quartiles {low:.2f}–{high:.2f})")
     print(f"memory added while it is written: {cost.added:.0f} MB")
 
 
@@ -324,6 +326,41 @@ def run(
             f"{speed.what:36} {ours:7.2f} {theirs:7.2f} {1 / speed.turns.ratio:6.2f}  {low:5.2f}–{high:5.2f}",
             flush=True,
         )
+
+
+@app.command()
+def stacked(
+    features: Annotated[int, typer.Option(help="number of features", min=1, max=100_000)] = 128,
+    runs: Annotated[int, typer.Option(help="runs that are stacked", min=1, max=10_000)] = 16,
+    steps: Annotated[int, typer.Option(help="steps of a run", min=30, max=100_000)] = 100,
+    rounds: Rounds = 3,
+) -> None:
+    """Measure how much faster runs on features could be as stacked matrices, which fgmix does not do.
+
+    Example: python -m benchmarks stacked --features 2048
+    """
+    from benchmarks.stacked import measure_stacked
+
+    turns = measure_stacked(features=features, runs=runs, steps=steps, rounds=rounds)
+    ours, theirs = (1000 * statistics.median(times) / runs / steps for times in (turns.ours, turns.theirs))
+    low, high = turns.quartiles
+    print(f"CPU milliseconds per step of a run, {features} features, {runs} runs; medians of {rounds} rounds")
+    print(f"one by one {theirs:.2f}, stacked {ours:.2f}: {turns.ratio:.2f}× as fast ({low:.2f}–{high:.2f}×)")
+
+
+@app.command()
+def start(rounds: Rounds = 5) -> None:
+    """Measure the CPU time of commands that do little, each in a process of its own.
+
+    Example: python -m benchmarks start
+    """
+    from benchmarks.start import measure_start
+
+    print(f"CPU seconds of a process with compiled bytecode, medians of {rounds} rounds")
+    print(f"{'command':24} {'s':>6} {'quartiles':>12}")
+    for what, seconds in measure_start(rounds=rounds):
+        low, middle, high = statistics.quantiles(seconds, n=4)
+        print(f"{what:24} {middle:6.2f}  {low:5.2f}–{high:5.2f}")
 
 
 @app.command()

@@ -21,6 +21,7 @@ from fgmix.networks import build_classifier, build_featurizer
 FEATURES, PER_DOMAIN = 128, 32
 STEPS = 10  # on features in a round: a single step of two milliseconds is too short for the clock
 RUN = " run"  # suffix of a method's name: ten steps of which FGMix mixes in four and measures in one, as in a run
+PASSES = "passes"  # forward and backward pass of ERM alone, without an update: the floor of a step
 MOST_IN_BATCH = 7  # classes in a batch, as with class-aware batches
 
 
@@ -38,8 +39,8 @@ class Setup:
 
     @property
     def against(self) -> str:
-        """Whose step it is compared with: on images, that of IGA with DomainBed's."""
-        return "DomainBed" if self.method == "iga" and self.image_size else "erm"
+        """Whose step it is compared with: on images, those of IGA and of ERM with DomainBed's."""
+        return "DomainBed" if self.method in ("iga", "erm", PASSES) and self.image_size else "erm"
 
     @property
     def steps(self) -> int:
@@ -92,6 +93,7 @@ ROWS = {
         )
         for method in ("fgmix", "fgmix run")
     ],
+    "small": [Setup(method, backbone="small_cnn", image_size=28) for method in ("erm", PASSES)],
     "average": [Setup("erm + swa")],
     "gradients": [Setup("iga", backbone="small_cnn", image_size=28), Setup("iga", backbone="resnet18", image_size=64)],
 }
@@ -101,13 +103,15 @@ def measure_growth(setups: Sequence[Setup], *, rounds: int = 9) -> Iterator[Grow
     """Time the steps of each method and those that it is compared with alternately."""
     for setup in setups:
         ours = _choose_step(setup)
-        same = build(replace(setup, method="iga" if setup.against == "DomainBed" else "erm"))
-        theirs = domainbed_iga(same) if setup.against == "DomainBed" else same.step
+        same = build(replace(setup, method="iga" if setup.method == "iga" and setup.image_size else "erm"))
+        theirs = same.step if setup.against == "erm" else _choose_domainbed_step(setup, same)
         yield Growth(setup, _take_turns(ours, theirs, setup, rounds))
 
 
 def _choose_step(setup: Setup) -> Step:
     """Return the step to time; that of a run, called ten times, is one of each kind in turn."""
+    if setup.method == PASSES:
+        return _make_passes(build(replace(setup, method="erm")))
     if not setup.method.endswith(RUN):
         return choose_step(setup.method, build(replace(setup, method=setup.method.removesuffix(SWA))))
     setup = replace(setup, method=setup.method.removesuffix(RUN))
@@ -156,6 +160,35 @@ def draw_batches(setup: Setup) -> Batches:
         return make_batches(setup.image_size, PER_DOMAIN, setup.n_domains, classes, layout)
     g, y = torch.Generator().manual_seed(0), torch.arange(PER_DOMAIN) % classes
     return [(torch.randn(PER_DOMAIN, FEATURES, generator=g), y) for _ in range(setup.n_domains)]
+
+
+def _make_passes(algorithm: Algorithm) -> Step:
+    parameters = [*algorithm.featurizer.parameters(), *algorithm.classifier.parameters()]
+
+    def passes(batches: Batches) -> None:
+        torch.autograd.grad(algorithm.objective(batches)["loss"], parameters)
+
+    return passes
+
+
+def _choose_domainbed_step(setup: Setup, algorithm: Algorithm) -> Step:
+    return domainbed_iga(algorithm) if setup.method == "iga" else domainbed_erm(algorithm)
+
+
+def domainbed_erm(algorithm: Algorithm) -> Step:
+    """Return DomainBed's update of ERM on the networks of `algorithm`."""
+    parameters = [*algorithm.featurizer.parameters(), *algorithm.classifier.parameters()]
+    optimizer = Adam(parameters, lr=algorithm.config.lr, weight_decay=algorithm.config.weight_decay)
+
+    def step(batches: Batches) -> float:
+        x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+        loss = cross_entropy(algorithm.predict(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
 
 
 def domainbed_iga(algorithm: Algorithm) -> Step:

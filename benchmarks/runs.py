@@ -104,13 +104,13 @@ def count_cpu() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def make_features() -> DomainDataset:
+def make_features(features: int = FEATURES) -> DomainDataset:
     """Draw Gaussian classes, shifted in each domain."""
     rng = np.random.default_rng(0)
     n = DOMAINS * PER_DOMAIN
     y, domain = np.arange(n) % CLASSES, np.arange(DOMAINS).repeat(PER_DOMAIN)
-    means, shifts = rng.normal(size=(CLASSES, FEATURES)), 0.7 * rng.normal(size=(DOMAINS, FEATURES))
-    return from_arrays((means[y] + shifts[domain] + 2 * rng.normal(size=(n, FEATURES))).astype(np.float32), y, domain)
+    means, shifts = rng.normal(size=(CLASSES, features)), 0.7 * rng.normal(size=(DOMAINS, features))
+    return from_arrays((means[y] + shifts[domain] + 2 * rng.normal(size=(n, features))).astype(np.float32), y, domain)
 
 
 def train_bare(data: DomainDataset, steps: int, seed: int) -> float:
