@@ -13,7 +13,7 @@ from docutils import nodes
 from typer import Context
 from typer.main import get_command
 
-from fgmix import __version__
+from fgmix import BaseConfig, __version__
 from fgmix.cli import app as fgmix
 from fgmix.cli.help import ALL
 
@@ -65,6 +65,8 @@ def describe_fields(app: Any, what: str, name: str, obj: Any, options: Any, line
         return
     args = read_arguments(lines)
     about = read_comments(obj) | args
+    if issubclass(obj, BaseConfig):
+        about |= {name: text for name, (_, text) in obj.help().items()}
     types = {name: kind for base in reversed(obj.__mro__) for name, kind in vars(base).get("__annotations__", {}).items()}
     with suppress(NameError):  # a type that is imported for checkers only
         types |= get_type_hints(obj)

@@ -176,7 +176,7 @@ class DomainDataset:
     domains: tuple[Domain, ...]  # in the order of their numbers (sorted by name for folders), on which splits depend
     classes: tuple[str, ...]  # names, which labels index; a domain may lack some
     input_shape: tuple[int, ...]  # of a network's inputs: (c, h, w), (c, t) or (f,)
-    kind: Kind
+    kind: Kind  # what a sample is; defaults depend on it
     fingerprint: str  # digest of everything that training uses
     notes: tuple[str, ...] = ()  # for the user, such as counts that differ from the official ones, or files left out
     columns: tuple[Column, ...] = ()  # of a table, which its features encode

@@ -55,8 +55,8 @@ class Mixed:
 
     z: Tensor  # mixed codes (n, d); zeros if the batch was skipped; if no class is shared, (0, d), on a GPU zeros
     y: Tensor  # their classes (n,); −100 for codes of zeros, which `cross_entropy` ignores
-    policy_loss: Tensor
-    discriminator_loss: Tensor
+    policy_loss: Tensor  # to be minimised by the policy
+    discriminator_loss: Tensor  # and by the discriminator
     metrics: dict[str, Tensor]  # detached scalars, see `FGMix.idle_metrics`
     weights: Tensor  # ã of each mixed code (n, k), detached; a negative weight means extrapolation
 

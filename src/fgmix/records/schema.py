@@ -352,11 +352,10 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fie
     text_digest: str = ""  # of the text embeddings of the classes; empty for heads without texts
     code: str = ""  # digest of the method's source, and the package of a plug-in; empty in older records
     schema: Literal[2] = 2  # version of this schema
-    # Not part of the record: where it was read from, and what distinguishes runs in one report, of different folders or
-    # options (`origin`) or of a method with different settings (`variant`).
+    # Not part of the record: where it was read from
     folder: Path | None = None
-    origin: str = ""
-    variant: str = ""
+    origin: str = ""  # in a report of several folders: which, or with which options
+    variant: str = ""  # in a report of a method with different settings: which
 
     def __post_init__(self) -> None:
         given: object = self.evaluations
