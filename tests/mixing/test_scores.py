@@ -47,10 +47,12 @@ def test_gradients_equal_the_loop_and_torch_func(kind: str) -> None:
     assert not g.dense().requires_grad
 
 
-@pytest.fixture(params=[D * M, 2**18], ids=["in parts", "all at once"])
+@pytest.fixture(params=[True, False], ids=["large", "small"])
 def _both_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """W z for all classes is computed at once if it is small, else for parts of W: have both at a test's size."""
-    monkeypatch.setattr(scores, "_CHUNK", request.param)
+    """W z for all classes is computed at once if it is small, else in parts, by oneDNN: have both at a test's size."""
+    if request.param:
+        monkeypatch.setattr(scores, "_CHUNK", D * M)
+        monkeypatch.setattr(scores, "_LARGE", 1)
 
 
 @pytest.mark.usefixtures("_both_sizes")
@@ -79,6 +81,7 @@ def test_learned_scores_equal_concatenated_pairs_through_the_mlp(kind: str, k: i
         torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("_both_sizes")
 @pytest.mark.parametrize("bias", [True, False])
 def test_gradients_written_over_dropped_ones_are_right_and_nothing_else_is_overwritten(bias: bool) -> None:
     head, position = nn.Linear(D, C, bias=bias), torch.tensor([[0, 4, 8], [1, 5, 9]])

@@ -42,7 +42,8 @@ from fgmix.mixing._heads import (
 
 # Inputs of A_ω are clamped to this: tanh is saturated long before, and sums of P of them are still finite in float32.
 _LARGEST = 1e30
-_CHUNK = 2**18  # numbers of W z at a time (1 MB), which stay in the processor's cache
+_CHUNK = 2**18  # numbers of W z, or of its gradient, at a time (1 MB), which stay in the processor's cache
+_LARGE = 2**20  # elements of a weight from which on oneDNN pays
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,10 @@ class Layer(NamedTuple):
         """Compute W g = Σ_c δ_c W_c z for all gradients, (m, h), and its pullback; W is in blocks, for weight and
         bias."""
         (m, C), z, delta, weight = self.delta.shape, _cut(self.z), self.delta, weights[0]
-        d, of_class = z.shape[1], delta.unsqueeze(2)
+        d, of_class, onednn = z.shape[1], delta.unsqueeze(2), _suits_onednn(weight)
         pieces = math.ceil(delta.numel() * len(weight) / _CHUNK)
         parts = [  # W z for all classes, of some rows of W at once
-            torch.bmm(_multiply(z, rows.view(-1, d)).view(m, -1, C), of_class).squeeze(2)
+            torch.bmm(_multiply(z, rows.view(-1, d), onednn=onednn).view(m, -1, C), of_class).squeeze(2)
             for rows in weight.detach().chunk(pieces)
         ]
         projected = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
@@ -116,9 +117,12 @@ class Layer(NamedTuple):
             nonlocal last
             previous, last = last, None
             free = weight.grad is None and sys.getrefcount(previous) == 2  # `previous` and the argument
-            out = previous.view(-1, d) if previous is not None and free else None
-            per_class = (gradient.T.unsqueeze(1) * delta.T).flatten(0, 1)  # (h·C, m)
-            of_weight = torch.mm(per_class, z, out=out).view_as(weight)
+            of_weight = previous if previous is not None and free else torch.empty_like(weight)
+            pieces = math.ceil(weight.numel() / _CHUNK) if onednn else 1
+            codes = z.T.contiguous() if onednn else z.T
+            for out, rows in zip(of_weight.view(-1, C, d).chunk(pieces), gradient.T.unsqueeze(1).chunk(pieces)):
+                per_class = (rows * delta.T).flatten(0, 1)  # (rows·C, m)
+                _multiply(per_class, codes, out.view(-1, d), onednn=onednn)
             return [of_weight, gradient.T @ delta] if self.bias else [of_weight]
 
         return projected, pull
@@ -369,12 +373,19 @@ def _cut(v: Tensor) -> Tensor:
     return v.clamp(-_LARGEST, _LARGEST)
 
 
-def _multiply(x: Tensor, w: Tensor) -> Tensor:
-    """Compute x wᵀ of matrices (m, d) and (p, d), on a CPU by oneDNN: on processors of AMD, MKL, which torch uses for
-    such products, takes twice the time, as it leaves out their widest instructions."""
-    if x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available():
-        return linear(x.to_mkldnn(), w).to_dense()
-    return linear(x, w)
+def _suits_onednn(weight: Tensor) -> bool:
+    """Tell whether oneDNN is to multiply by a large weight on a CPU. Torch uses MKL, which takes twice the time on
+    processors of AMD, as it leaves out their widest instructions; small products lose more by copies than they gain."""
+    on_host = weight.device.type == "cpu" and weight.dtype == torch.float32
+    return on_host and weight.numel() >= _LARGE and torch.backends.mkldnn.is_available()
+
+
+def _multiply(x: Tensor, w: Tensor, out: Tensor | None = None, *, onednn: bool) -> Tensor:
+    """Compute x wᵀ of matrices (m, d) and (p, d)."""
+    if not onednn:
+        return torch.mm(x, w.T, out=out)
+    product = linear(x.to_mkldnn(), w).to_dense()
+    return product if out is None else out.copy_(product)
 
 
 def _gram(v: Tensor) -> Tensor:
