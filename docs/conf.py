@@ -55,7 +55,9 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 
-INDEX = re.compile(r"(?:(?<=(?<![\w.])[^\W\d_])|(?<=[\u0300-\u036f]))_([^\W_]{1,4})(?!\w)")  # after a letter, as in x̂_e
+INDEX = re.compile(  # A_ω, x̂_e, Σ_{c≠y}: after a single letter, with an accent or not, or in braces
+    r"(?:(?<=(?<![\w.])[^\W\d_])|(?<=[\u0300-\u036f]))_([^\W_]{1,4})(?!\w)|(?<=[\w\u0300-\u036f])_\{([^{}]+)\}"
+)
 SENTENCES = (nodes.paragraph, nodes.strong, nodes.emphasis, nodes.title)
 
 
@@ -67,7 +69,9 @@ def describe_fields(app: Any, what: str, name: str, obj: Any, options: Any, line
     about = read_comments(obj) | args
     if issubclass(obj, BaseConfig):
         about |= {name: text for name, (_, text) in obj.help().items()}
-    types = {name: kind for base in reversed(obj.__mro__) for name, kind in vars(base).get("__annotations__", {}).items()}
+    types = {
+        name: kind for base in reversed(obj.__mro__) for name, kind in vars(base).get("__annotations__", {}).items()
+    }
     with suppress(NameError):  # a type that is imported for checkers only
         types |= get_type_hints(obj)
     struct = issubclass(obj, msgspec.Struct)
@@ -186,11 +190,12 @@ def set_minus(app: Any, doctree: nodes.document) -> None:
 def set_indices(app: Any, doctree: nodes.document) -> None:
     """Set indices of single letters, such as A_ω and L_flat, as subscripts in running text."""
     for text in list(doctree.findall(nodes.Text)):
-        parts = INDEX.split(text)
+        parts = INDEX.split(text)  # text, index, index in braces, text, …
         if len(parts) > 1 and isinstance(text.parent, SENTENCES):
             for i, part in enumerate(parts):
-                node = nodes.subscript(part, part) if i % 2 else nodes.Text(part)
-                text.parent.insert(text.parent.index(text), node)
+                if part:
+                    node = nodes.subscript(part, part) if i % 3 else nodes.Text(part)
+                    text.parent.insert(text.parent.index(text), node)
             text.parent.remove(text)
 
 
