@@ -35,7 +35,7 @@ def _list_versions() -> Iterator[str]:
 
 def _list_devices() -> Iterator[str]:
     threads = os.environ.get("OMP_NUM_THREADS")
-    yield f"CPU: {os.cpu_count()} cores" + (f", {threads} threads by OMP_NUM_THREADS" if threads else "")
+    yield f"CPU: {os.cpu_count()} cores" + (f", OMP_NUM_THREADS={threads}" if threads else "")
     if not _supports_gpus():
         yield "GPU: none used (torch is built without GPU support); runs use the CPU"
         return

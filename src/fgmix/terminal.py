@@ -28,8 +28,11 @@ def print_notes(*notes: str) -> None:
 
 
 def print_phase(text: str, *, quiet: bool = False) -> None:
-    """Print on standard error what a command does before its first progress bar."""
-    if not quiet:
+    """Print on standard error, if it is a terminal, what a command does before its first progress bar.
+
+    In a pipe an error is the only line.
+    """
+    if sys.stderr.isatty() and not quiet:
         print(_paint(f"{escape_line(text)} …", CYAN), file=sys.stderr, flush=True)
 
 

@@ -129,7 +129,7 @@ def test_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert [line.split()[0] for line in composed.splitlines() if line[0] != " "] == [
         *("sam+condcad", "condcad", "sam+coral", "coral")
     ]
-    assert "SAM + CORAL, 2021, flatness, 2 × the operations of ERM, 2 domains, https" in composed
+    assert "SAM + CORAL, 2021, flatness, 2 × the operations of ERM, 2 domains,\n        https" in composed
     assert "Match mean and covariance" in composed
     assert call(monkeypatch, "list", "datasets") == 0
     datasets = capsys.readouterr().out

@@ -10,7 +10,7 @@ import typer
 from fgmix.cli.help import Command
 from fgmix.cli.options import Quiet
 from fgmix.errors import UserError
-from fgmix.terminal import print_lines
+from fgmix.terminal import print_lines, print_phase
 
 PROBLEMS = 1  # exit code of a check that found unreadable images
 
@@ -31,6 +31,7 @@ def check(
 
     Example: fgmix data check scans
     """
+    print_phase("looking for images", quiet=quiet)
     from fgmix.data.checks import check_images
 
     report = check_images(_locate(images, data_root), progress=not quiet)
@@ -57,6 +58,7 @@ def prepare(
 
     Example: fgmix data prepare scans --image-size 224 --cache /local/fgmix
     """
+    print_phase("looking for images", quiet=quiet)
     from fgmix.data import LoadOptions
     from fgmix.data.image_dataset import prepare_images
 

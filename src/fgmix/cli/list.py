@@ -77,14 +77,19 @@ def _print_method(row: Overview) -> None:
     for told in (row, *algorithms.overview([inner] if inner else [])):
         what = (algorithms.get(told.name).__doc__ or "").strip().partition("\n")[0]
         cost = f"{told.cost} × the operations of ERM" if told.cost else ""
-        print(f"{told.name:16} {what}".rstrip())
-        print(f"    {', '.join(filter(None, (told.label, told.year, told.family, cost, told.needs, told.paper)))}")
+        _print_wrapped(f"{told.name:16} {what}".rstrip())
+        about = (told.label, told.year, told.family, cost, told.needs, told.paper)
+        _print_wrapped(f"    {', '.join(filter(None, about))}")
     config = algorithms.get(row.name).Config
-    optimizer = {field: config.help()[field][0] for field in OPTIMIZER}
-    for field, (default, text) in config.help().items():
-        if field not in optimizer:
-            print(f"    {field} = {default}: {text}")
-    print(f"    {', '.join(f'{field} = {default}' for field, default in optimizer.items())}: see docs/optimiser.md")
+    settings = {f: ("none" if default is None else default, text) for f, (default, text) in config.help().items()}
+    for field in [field for field in settings if field not in OPTIMIZER]:
+        _print_wrapped("    {} = {}: {}".format(field, *settings[field]))
+    optimizer = ", ".join(f"{field} = {settings[field][0]}" for field in OPTIMIZER)
+    _print_wrapped(f"    {optimizer}: see docs/optimiser.md")
+
+
+def _print_wrapped(line: str) -> None:
+    print(textwrap.fill(line, 80, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False))
 
 
 def _list_datasets(pattern: str) -> None:
@@ -115,7 +120,8 @@ def _list_backbones(pattern: str) -> None:
         raise unknown("backbone", pattern, backbones(f"*{pattern.strip('*')[:6]}*"))
     if pattern == "*":
         print("Recommended:")
-        print("\n".join(f"  {name:34} {text}" for name, text in RECOMMENDED.items()))
+        for name, text in RECOMMENDED.items():
+            print(textwrap.fill(f"  {name:34} {text}", 80, subsequent_indent=" " * 37, break_on_hyphens=False))
         print(f"\nAll of timm's, {len(matching):,} in all: give a pattern, such as `fgmix list backbones '*resnet*'`.")
         return
     print("\n".join(matching))

@@ -16,7 +16,7 @@ from fgmix.cli.options import Device, Flags, Quiet, flags, parse_shares
 from fgmix.cli.plot import Opening
 from fgmix.records.files import write_bytes
 from fgmix.records.locks import hold_new_file
-from fgmix.terminal import print_lines, print_markdown, print_notes
+from fgmix.terminal import print_lines, print_markdown, print_notes, print_phase
 
 NOTHING_PREDICTED = FAR = 1  # exit codes
 MADE = "folder that `fgmix fit` or `fgmix soup` wrote"
@@ -54,6 +54,7 @@ def predict(
 
     Example: fgmix predict model scans --out predictions.csv
     """
+    print_phase("loading torch and the model", quiet=quiet)
     from fgmix.deploy.model import load_model
     from fgmix.deploy.predict import predict_paths, write_rows
     from fgmix.deploy.summary import describe_adaptation
@@ -99,6 +100,7 @@ def monitor(
 
     Example: fgmix monitor model scans_of_may
     """
+    print_phase("loading torch and the model", quiet=quiet)
     from fgmix.deploy.model import load_model
     from fgmix.deploy.monitor import monitor as monitor_batch
 
@@ -123,6 +125,7 @@ def compare(
 
     Example: fgmix compare model_a model_b labelled_scans
     """
+    print_phase("loading torch and the models", quiet=quiet)
     from fgmix.deploy.compare import compare_models
     from fgmix.deploy.model import load_model
 
@@ -141,6 +144,7 @@ def export(
 
     Example: fgmix export model
     """
+    print_phase("loading torch and the model")
     from fgmix.deploy.export import export_model
     from fgmix.deploy.model import load_model
 
@@ -190,6 +194,7 @@ def soup(
 
     Example: fgmix soup sweep --algorithm erm --test-domain sketch --trial-seed 0 --out soup --how greedy
     """
+    print_phase("loading torch and the runs", quiet=quiet)
     from fgmix.deploy.card import CARD
     from fgmix.deploy.soup import soup as make_soup
 

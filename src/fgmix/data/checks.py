@@ -72,7 +72,7 @@ class FolderReport:
         total = sum(sum(row.values()) for row in self.counts.values())
         classes = len(next(iter(self.counts.values())))
         ends = [f"{width}×{height}" for width, height in (*self.sizes[:1], *self.sizes[-1:])]
-        sizes = f", {' to '.join(ends)} pixels" if ends else ""
+        sizes = f", {' to '.join(dict.fromkeys(ends))} pixels" if ends else ""
         return [
             f"{self.path}: {total} images, {len(self.counts)} domains, {classes} classes{sizes}",
             *self._table(),
