@@ -2,7 +2,7 @@
 
     python benchmarks/studies/freeze_views.py PACS [STEPS] [DOMAIN]
 
-ERM with EfficientNet-Lite0 at 224 px, one thread: the whole network; all but the last stage frozen, with every image
+ERM with EfficientNet-Lite0 at 224 px in bfloat16, one thread: the whole network; all but the last stage frozen, with every image
 augmented anew; the same with `--views 8`. Activations that are not in the cache are computed first, and timed apart.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from fgmix.records.schema import RunSpec
-from fgmix.training.loop import train_prepared
+from fgmix.training.loop import take_step, train_prepared
 from fgmix.training.prepare import PreparedRun, build_algorithm, build_source, prepare
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -30,6 +30,7 @@ COMMON: dict[str, Any] = {
     "settings": {"lr": 1e-4},
     "backbone": "tf_efficientnet_lite0.package",
     "image_size": 224,
+    "precision": "bf16",
     "averaging": "none",
     "keep": "none",
 }
@@ -50,10 +51,10 @@ def measure(folder: str, steps: int, domain: str, options: dict[str, Any]) -> tu
 def time_step(run: PreparedRun) -> float:
     """Measure the CPU seconds of a step, its batch included."""
     algorithm, source = build_algorithm(run).train(), build_source(run)
-    algorithm.step(source.at(0))
+    take_step(algorithm, run.spec, 0, source.at(0))
     begun = time.process_time()
     for step in range(1, TIMED + 1):
-        algorithm.step(source.at(step))
+        take_step(algorithm, run.spec, step, source.at(step))
     return (time.process_time() - begun) / TIMED
 
 
