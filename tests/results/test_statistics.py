@@ -228,6 +228,13 @@ def test_equal_numbers_of_different_runs_are_no_copies() -> None:
 def test_a_method_that_is_erm_at_every_evaluation_is_a_copy_of_it() -> None:
     selection = select(sweep({"erm": ERM, "idle": ERM}, domains="a b"))
     assert copies(selection, None) == {Row("idle"): Row("erm")}
+    alike = [
+        replace(each, evaluations=tuple(replace(e, loss={"raw": {"a": {"train": 0.1}}}) for e in each.evaluations))
+        if each.spec.algorithm == "idle"
+        else each
+        for each in sweep({"erm": ERM, "idle": ERM}, domains="a b")
+    ]
+    assert copies(select(alike), None) == {}  # few samples: accuracies agree where probabilities do not
     table = mark_rows(dataset_table(selection, "toy"), compare(selection))
     assert table.label(table.rows[1]) == "idle ‡"  # without a mark it would look significant
     assert table.caption.endswith(

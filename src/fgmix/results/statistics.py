@@ -135,7 +135,7 @@ def accuracies_by_row(selection: Selection, dataset: str | None) -> dict[Row, di
 
 @lru_cache(16)
 def copies(selection: Selection, dataset: str | None) -> dict[Row, Row]:
-    """Find the rows whose runs have exactly the accuracies of another's at every evaluation, each with that other.
+    """Find the rows whose runs have exactly another row's accuracies and losses at every evaluation, with that row.
 
     Averaged weights of a run that ended before the average began are the raw ones; a method whose settings switch it
     off is ERM; one run may be listed under two points of a grid. Raw rows come first, then ERM, then the first folder:
@@ -162,13 +162,14 @@ def copies(selection: Selection, dataset: str | None) -> dict[Row, Row]:
 
 
 def _are_copies(first: list[tuple[Cell, Selected]], second: list[tuple[Cell, Selected]]) -> bool:
-    """Say whether two rows have the same accuracies; evaluations are compared only if all selected numbers agree."""
+    """Say whether two rows are the same; evaluations are compared only if all selected numbers agree."""
 
     def numbers(cells: list[tuple[Cell, Selected]]) -> list[object]:
         return [(cell.dataset, cell.trial_seed, cell.test_domain, outcome.accuracy) for cell, outcome in cells]
 
     def evaluations(cell: Cell, outcome: Selected) -> list[object]:
-        return [evaluation.accuracy.get(cell.row.model) for evaluation in outcome.record.evaluations]
+        model = cell.row.model
+        return [(each.accuracy.get(model), each.loss.get(model)) for each in outcome.record.evaluations]
 
     return numbers(first) == numbers(second) and all(
         evaluations(*one) == evaluations(*other) for one, other in zip(first, second)
