@@ -2,8 +2,9 @@
 
     python benchmarks/studies/freeze_views.py PACS [STEPS] [DOMAIN]
 
-ERM with EfficientNet-Lite0 at 224 px in bfloat16, one thread: the whole network; all but the last stage frozen, with every image
-augmented anew; the same with `--views 8`. Activations that are not in the cache are computed first, and timed apart.
+ERM with EfficientNet-Lite0 at 224 px in bfloat16, one thread: the whole network; all but the last stage frozen, with
+every image augmented anew; the same with `--views 8`. Activations that are not in the cache are computed first, and
+timed apart.
 """
 
 from __future__ import annotations
