@@ -162,6 +162,10 @@ def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, caps
 
     monkeypatch.setattr("fgmix.records.status.read_status", interrupted)
     assert call(monkeypatch, "status", "sweep") == 130
+    assert capsys.readouterr().err == "fgmix: Interrupted.\n"  # nothing to resume
+    monkeypatch.setattr("fgmix.training.loop.train", interrupted)
+    words = "--dataset", "digits", "--algorithm", "erm", "--test-domain", "photo", "--out", "runs"
+    assert call(monkeypatch, "train", *words) == 130
     assert "Rerun the same command" in capsys.readouterr().err
 
 
