@@ -126,7 +126,7 @@ def describe_angles() -> Chart:
     looks = {"FGMix": "#d55e00", "random mixing (λ = 1)": "#0072b2", "random mixing (λ = 3)": "#009e73"}
     shapes = dict(zip(looks, "so^"))
     marks: list[Mark] = [Line("", [0, 90], [0, 0], "#999999", dashed=True, width=1)]
-    for name in sorted(set(found) - {"ERM"}, key=lambda name: name in looks):
+    for name in sorted(set(found) - {"ERM"}, key=lambda name: (name in looks, name)):
         d = np.array([found[name][seed] - erm for seed, erm in found["ERM"].items()])
         colour, (low, high) = looks.get(name, "#bbbbbb"), np.transpose([MeanDifference({0: x}).interval() for x in d.T])
         if name in looks:

@@ -354,8 +354,9 @@ def _frame(figure: Figure, chart: Chart) -> None:
 
 
 def _count_columns(names: Sequence[str], width: float) -> int:
-    """Count the columns of a legend that fit beside each other; matplotlib fills one after the other."""
-    for columns in range(len(names), 1, -1):
+    """Count the columns of a legend with the fewest rows that fit; matplotlib fills one column after the other."""
+    for rows in range(1, len(names)):
+        columns = -(-len(names) // rows)
         longest = [max(map(len, part)) for part in np.array_split(names, columns)]
         if sum(longest) + 6 * columns <= 14 * width:
             return columns
