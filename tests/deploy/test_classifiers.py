@@ -68,6 +68,16 @@ def test_a_class_without_samples_is_never_predicted() -> None:
     assert set(logits.argmax(1).tolist()) == {0, 2}
 
 
+@pytest.mark.parametrize("made", [MADE["trees"], partial(ExtraTreesClassifier, 5, max_leaf_nodes=9)])
+def test_an_exported_classifier_accepts_batches_of_any_size(made: Any) -> None:
+    x, y = samples(3)
+    classifier, inputs = convert(made().fit(x, y), 3, x).eval(), torch.from_numpy(x)
+    sizes = ({0: torch.export.Dim("n", min=1, max=100)},)
+    program = torch.export.export(classifier, (inputs[:2],), dynamic_shapes=sizes).module()
+    for n in (1, 5):
+        torch.testing.assert_close(program(inputs[:n]), classifier(inputs[:n]))
+
+
 def test_one_class_alone_is_always_predicted() -> None:
     x, y = samples(3)
     for recipe in (each for each in list_recipes() if each.fit):

@@ -91,7 +91,7 @@ class Trees(nn.Module):
         self.levels = int(self.depth)  # a number: exporters unroll the loop
 
     def forward(self, x: Tensor) -> Tensor:
-        node = self.roots.expand(len(x), -1)
+        node = self.roots.expand(x.shape[0], -1)  # not len(x), which would fix the size of batches in an export
         for _ in range(self.levels):
             right = (x.gather(1, self.feature[node]) > self.threshold[node]).long()
             node = self.branches.flatten()[2 * node + right]
