@@ -38,15 +38,15 @@ def main() -> None:
 
 def draw(shown: dict[str, Comparison], text: str, better: str, rest: str, ours: str) -> plt.Figure:
     """Draw a row with mean and interval for each comparison, in colour where the corrected test finds a difference."""
-    figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.2, 3.1), layout="constrained")
     for y, each in enumerate(shown.values()):
         colour = ours if each.row.algorithm == "fgmix" else better if each.significant else rest
         axes.plot(each.interval or (), (y, y), color=colour, linewidth=2.5, solid_capstyle="butt")
         axes.plot(each.difference, y, "o", color=colour, markersize=6)
     axes.axvline(0, color=text, linewidth=1)
-    axes.set_yticks(range(len(shown)), list(shown), fontsize=10, color=text)
-    axes.set_xlabel("accuracy on the test domain minus ERM's (points), 95 % interval", fontsize=10, color=text)
-    axes.tick_params(colors=text, length=0)
+    axes.set_yticks(range(len(shown)), list(shown), fontsize=11, color=text)
+    axes.set_xlabel("accuracy on the test domain minus ERM's (points), 95 % interval", fontsize=11, color=text)
+    axes.tick_params(colors=text, length=0, labelsize=11)
     for side, spine in axes.spines.items():
         spine.set_visible(side == "bottom")
         spine.set_color(text)
