@@ -154,6 +154,14 @@ def test_a_panel_for_each_metric_without_what_was_not_recorded() -> None:
     assert [mark.name for mark in points(chart, 1)] == ["FGMix"]
 
 
+def test_a_metric_of_many_magnitudes_is_shown_as_its_logarithm() -> None:
+    arrays = made.mixing()
+    arrays.values[1] = [np.nan, 0.01, 10]
+    loss, flat = describe(arrays).panels
+    assert (loss.title, flat.title) == ("Loss of mixed codes", "log₁₀ L_flat")
+    assert list(points(describe(arrays), 1)[0].y) == [-2, 1]
+
+
 ACCURACIES = {"erm": [[0.5, 0.6]], "fish": [[0.7, 0.8]], "mine": [[0.9, 0.9]]}
 COSTS = {"erm": 1.0, "fish": 3.0}
 

@@ -34,6 +34,7 @@ CLAIM = (
 )
 MANY = 12  # methods from which on all points have one colour, because a legend would be longer than the figure
 SHARE = "extrapolated"
+WIDE = 100  # times the lowest value from which on a metric is shown as its logarithm
 SHOWN = ("mixed_loss", "mixed_margin", "flat")  # metrics of mixed codes: a panel for each that some run has recorded
 
 
@@ -234,10 +235,13 @@ def _read_last(run: RunRecord) -> dict[str, float]:
 def describe_mixing(arrays: Mixing) -> Chart:
     """Describe a panel for each metric, with a point for each run."""
     x = Axis("Extrapolated codes (%)")
-    panels = [
-        Panel(str(name), x, Axis(), _describe_runs(arrays, values))
-        for name, values in zip(arrays.metrics, arrays.values)
-    ]
+    panels = []
+    for name, values in zip(arrays.metrics, arrays.values):
+        known = values[np.isfinite(values)]
+        low, high = known.min(initial=np.inf), known.max(initial=0.0)
+        wide = low > 0 and WIDE * low < high
+        shown, title = (np.log10(values), f"log₁₀ {name}") if wide else (values, str(name))
+        panels.append(Panel(title, x, Axis(), _describe_runs(arrays, shown)))
     caption = (
         "Every run, of every trial, test domain and hyper-parameter sample: means over the steps before its last "
         "evaluation."
