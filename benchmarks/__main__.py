@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from fgmix.cli import keep_freed_memory
 from fgmix.errors import UserError, bad_value
+from fgmix.training.memory import keep_freed_memory
 
 app = typer.Typer(
     help="Measure speed as ratios within one process.", no_args_is_help=True, pretty_exceptions_enable=False

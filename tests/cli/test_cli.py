@@ -231,7 +231,7 @@ def test_a_closed_stream_stops_no_command(closed: tuple[str, ...], monkeypatch: 
 def test_freed_memory_is_kept_for_the_next_tensors() -> None:
     script = """
 import resource
-from fgmix.cli import keep_freed_memory
+from fgmix.training.memory import keep_freed_memory
 
 keep_freed_memory()
 for _ in range(2):

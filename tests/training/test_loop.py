@@ -69,6 +69,13 @@ def test_evaluations_are_read_from_disk_only_to_resume(
     assert len(reads) == 1
 
 
+def test_training_keeps_freed_memory_for_the_next_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[bool] = []
+    monkeypatch.setattr(loop, "keep_freed_memory", lambda: calls.append(True))
+    run(replace(toy_spec(), steps=2), tmp_path)
+    assert calls == [True]
+
+
 def test_training_parts_are_scored_on_request(tmp_path: Path) -> None:
     found = run(replace(toy_spec(), evaluate_train=True, steps=5), tmp_path)
     assert set(found.evaluations[0].accuracy["raw"]["0"]) == {"train", "holdout"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import warnings
@@ -16,12 +15,12 @@ from fgmix.cli.help import Command
 from fgmix.cli.options import accept_plugins
 from fgmix.errors import to_user_error
 from fgmix.terminal import escape_line, print_error
+from fgmix.training.memory import keep_freed_memory
 from fgmix.training.signals import Stopped
 
 MISTAKE = 2  # exit code of an error, as typer's
 STOPPED = 75  # exit code of a run stopped by a signal: EX_TEMPFAIL of sysexits.h
 INTERRUPTED = 130  # exit code of Ctrl-C, as in shells
-KEPT = 1 << 30  # bytes of freed memory that a process keeps
 
 app = typer.Typer(
     name="fgmix",
@@ -67,20 +66,6 @@ def version(show: bool = typer.Option(False, "--version", help="Print the versio
         raise typer.Exit
 
 
-def keep_freed_memory() -> None:
-    """Let this process and its workers use freed memory for the next tensors, and huge pages for large ones.
-
-    By default large tensors are freed to the kernel, which clears every page of a new one: a third of the time of an
-    evaluation on a CPU. glibc reads the variables when a process starts, so that here it is told by a call.
-    """
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    tell = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None  # glibc alone has it
-    for name, parameter in (("MALLOC_MMAP_THRESHOLD_", -3), ("MALLOC_TRIM_THRESHOLD_", -1)):
-        if tell and name not in os.environ:
-            os.environ[name] = str(KEPT)
-            tell(parameter, KEPT)
-
-
 def main() -> None:
     """Run the command line; expected errors are printed as one sentence, without a traceback, with exit code 2."""
     for name in ("stdout", "stderr"):
@@ -88,7 +73,7 @@ def main() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         getattr(sys, name).reconfigure(errors="backslashreplace")  # where a terminal lacks a character
     warnings.formatwarning = _format_warning
-    keep_freed_memory()
+    keep_freed_memory()  # before the first tensor
     try:
         code = _run_command()
         sys.stdout.flush()  # raises an error if the disk is full

@@ -52,6 +52,7 @@ from fgmix.training.evaluate import (
     bind_weights,
     score_run,
 )
+from fgmix.training.memory import keep_freed_memory
 from fgmix.training.prepare import (
     PreparedRun,
     build_algorithm,
@@ -140,6 +141,7 @@ def train_prepared(
     """
     if trunk != 0:
         check_trunk(run.spec, trunk)
+    keep_freed_memory()
     environment, code = describe_environment(), describe_code(run.spec)
     folder = RunFolder(out / run.spec.name)
     with folder.hold():
