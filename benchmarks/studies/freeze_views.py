@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from fgmix.cli import keep_freed_memory
 from fgmix.records.schema import RunSpec
 from fgmix.training.loop import take_step, train_prepared
 from fgmix.training.prepare import PreparedRun, build_algorithm, build_source, prepare
@@ -31,22 +32,26 @@ COMMON: dict[str, Any] = {
     "settings": {"lr": 1e-4},
     "backbone": "tf_efficientnet_lite0.package",
     "image_size": 224,
-    "precision": "bf16",
     "averaging": "none",
     "keep": "none",
 }
+TIMES = "bf16", "fp32"  # the first one is trained
 TIMED = 5  # steps, after one for warm-up
 
 
-def measure(folder: str, steps: int, domain: str, options: dict[str, Any]) -> tuple[float, float, float]:
-    """Train in one way; return the accuracy (%), the CPU seconds of the preparation and those of a step."""
+def measure(folder: str, steps: int, domain: str, options: dict[str, Any]) -> tuple[float, float, list[float]]:
+    """Train in one way; return the accuracy (%), the CPU seconds of the preparation, and those of a step in `TIMES`."""
     about = {"test_domains": (domain,), "steps": steps, "eval_every": steps}
+
+    def start(precision: str) -> PreparedRun:
+        return prepare(RunSpec(dataset=folder, precision=precision, **about, **COMMON, **options), device="cpu")
+
     begun = time.process_time()
-    run = prepare(RunSpec(dataset=folder, **about, **COMMON, **options), device="cpu")
+    run = start(TIMES[0])
     prepared = time.process_time() - begun
     with tempfile.TemporaryDirectory() as out:
         record = train_prepared(run, Path(out), device="cpu")
-    return 100 * record.test_accuracy(), prepared, time_step(run)
+    return 100 * record.test_accuracy(), prepared, [time_step(start(precision)) for precision in TIMES]
 
 
 def time_step(run: PreparedRun) -> float:
@@ -60,9 +65,13 @@ def time_step(run: PreparedRun) -> float:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()  # as the commands do
     torch.set_num_threads(1)
     folder, steps, domain = (sys.argv[1:] + ["100", "sketch"][len(sys.argv) - 2 :])[:3]
-    print("| ERM | accuracy (%) | preparation (CPU) | step (CPU) |\n| --- | ---: | ---: | ---: |")
+    print("| ERM | accuracy (%) | preparation | step, bf16 | step, fp32 |\n| --- | ---: | ---: | ---: | ---: |")
     for name, options in WAYS.items():
-        accuracy, before, step = measure(folder, int(steps), domain, options)
-        print(f"| {name} | {accuracy:.1f} | {before:.0f} s | {step:.2f} s |", flush=True)
+        accuracy, before, times = measure(folder, int(steps), domain, options)
+        print(
+            f"| {name} | {accuracy:.1f} | {before:.0f} s | {' | '.join(f'{each:.2f} s' for each in times)} |",
+            flush=True,
+        )
