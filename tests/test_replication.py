@@ -126,6 +126,15 @@ def test_the_tables_of_typefaces() -> None:
         assert row in PAGE
 
 
+def test_the_table_of_flat_base() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "studies" / "flat_base_study.py"))
+    records = unpack(RECORDS / "flat-base.records.xz")
+    assert len(records) == 4 * 4 * 20 + 3 * 24
+    rows = list(script["describe"](records))
+    assert len(rows) == 2 + 8
+    assert [row for row in rows if row not in PAGE] == []
+
+
 def test_gains_on_typefaces_are_counted() -> None:
     scores = accuracies_by_row(select(unpack(RECORDS / "typefaces.records.xz"), "last_evaluations"), None)
     above = {}
