@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,9 @@ def test_the_card_has_rates_of_every_class_and_is_a_page_too(tmp_path: Path) -> 
         assert f"| {name} | {100 * tp / (tp + fn):.1f} % | {100 * tn / (tn + fp):.1f} % |" in card
     page = (tmp_path / "model" / "card.html").read_text()
     assert "<blockquote>" in page
+    links = re.findall(r'href="#([^"]+)"', page)
+    assert links
+    assert all(f'<h2 id="{link}">' in page for link in links)
     assert page.count("<table>") == card.count("\n| --- |")
     assert "<img src=x>" not in render_html("# <img src=x>", model.info)
 

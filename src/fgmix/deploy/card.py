@@ -98,11 +98,17 @@ def write_card(folder: Path, info: ModelInfo) -> None:
 def render_html(card: str, info: ModelInfo) -> str:
     """Render the card as a page; HTML in it is shown as text."""
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(card)
+    body = re.sub(r"<h2>(.*?)</h2>", lambda head: f'<h2 id="{_name_anchor(head[1])}">{head[1]}</h2>', body)
     title = escape(f"{info.dataset}: model card")
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{STYLE}</style>\n{body}</html>\n'
     )
+
+
+def _name_anchor(heading: str) -> str:
+    """Name the anchor of a heading as viewers of Markdown do."""
+    return re.sub(r"[^\w\s-]", "", heading).lower().replace(" ", "-")
 
 
 def shorten(classes: Sequence[str], most: int = 12) -> str:
