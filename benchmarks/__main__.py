@@ -75,7 +75,7 @@ def step(
 def growth(
     rows: Annotated[
         list[str] | None,
-        typer.Argument(help="which of domains, classes, mixing, small, average, gradients; all by default"),
+        typer.Argument(help="which of domains, classes, mixing, small, compiled, average, gradients; all by default"),
     ] = None,
     rounds: Rounds = 9,
 ) -> None:
@@ -83,7 +83,7 @@ def growth(
 
     Example: python -m benchmarks growth domains
     """
-    from benchmarks.growth import ROWS, measure_floor, measure_growth
+    from benchmarks.growth import HEADS, ROWS, measure_compiled, measure_floor, measure_growth, measure_operations
 
     print(f"CPU milliseconds of a step, one thread; ratios are medians of {rounds} rounds")
     print(f"{'step':12} {'on':36} {'ms':>7}  {'over':9} {'ms':>7} {'ratio':>6} {'quartiles':>13}")
@@ -93,9 +93,16 @@ def growth(
         for growth in measure_growth(ROWS[name], rounds=rounds):
             print(growth.as_line(), flush=True)
     if "mixing" in (rows or ROWS):
-        for n_classes in (7, 65, 345):
-            products, adam = measure_floor(n_classes)
-            print(f"floor of a step that mixes, C = {n_classes}: products {products:.2f} ms, Adam {adam:.2f} ms")
+        for name, head in HEADS.items():
+            floor = measure_floor(head)
+            print(
+                f"floor of a step that mixes, {name}: products {floor.products:.2f} ms, random directions "
+                f"{floor.directions:.2f} ms, Adam {floor.adam:.2f} ms"
+            )
+        print("operations of a step alone, C = 7: fgmix {:.2f} ms, erm {:.2f} ms".format(*measure_operations()))
+    if "compiled" in (rows or ROWS):
+        for part, before, after, seconds in measure_compiled():
+            print(f"{part}: {before:.3f} ms, compiled {after:.3f} ms, after {seconds:.0f} CPU seconds of compilation")
 
 
 @app.command()

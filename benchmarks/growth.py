@@ -6,16 +6,23 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim import Adam
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.runs import count_cpu
 from benchmarks.steps import SWA, Step, choose_step, make_batches, uses_channels_last
 from benchmarks.turns import Turns, by_turns
 from fgmix.algorithms import Algorithm, Batches, create, get
+from fgmix.mixing.flatness import differentiate_gaps
+from fgmix.mixing.prior import Discriminator
+from fgmix.mixing.scores import Layer, LinearGradients
 from fgmix.networks import build_classifier, build_featurizer
 
 FEATURES, PER_DOMAIN = 128, 32
@@ -94,6 +101,7 @@ ROWS = {
         for method in ("fgmix", "fgmix run")
     ],
     "small": [Setup(method, backbone="small_cnn", image_size=28) for method in ("erm", PASSES)],
+    "compiled": [],
     "average": [Setup("erm + swa")],
     "gradients": [Setup("iga", backbone="small_cnn", image_size=28), Setup("iga", backbone="resnet18", image_size=64)],
 }
@@ -212,23 +220,107 @@ def domainbed_iga(algorithm: Algorithm) -> Step:
     return step
 
 
-def measure_floor(n_classes: int, *, width: int = 256, samples: int = 61, rounds: int = 20) -> tuple[float, float]:
-    """Time what FGMix cannot avoid in a step that mixes: the products of A_ω's first layer with the gradients of the
-    samples in the tuples, forward and for its own gradient, and Adam on it. In milliseconds, medians."""
-    weight = torch.nn.Parameter(torch.randn(128, n_classes * (width + 1)))
-    gradients, projected = torch.randn(samples, weight.shape[1]), torch.randn(samples, 128)
-    optimizer = Adam([weight], fused=True)
-    weight.grad = torch.zeros_like(weight)
+@dataclass(frozen=True)
+class Floor:
+    """Median milliseconds of what a step of FGMix that mixes cannot avoid."""
 
+    products: float  # of A_ω's first layer with the gradients of the samples in the tuples, and for its own gradient
+    directions: float  # the random numbers of the perturbed classifiers
+    adam: float  # on the first layer
+
+
+HEADS = {  # outputs and inputs of the layers of the heads whose floor is measured
+    **{f"C = {C}": ((C, 256),) for C in (7, 65, 345)},
+    "C = 7, mlp head": ((128, 256), (64, 128), (7, 64)),
+}
+
+
+def measure_floor(head: Sequence[tuple[int, int]], *, samples: int = 61, rounds: int = 20) -> Floor:
+    """Time these parts of a step on features, for a head of layers with so many outputs and inputs; the products as
+    FGMix computes them."""
+    blocks = [torch.nn.Parameter(torch.randn(128, size)) for h, d in head for size in (h * d, h)]
+    layers = LinearGradients(tuple(Layer(torch.randn(samples, h), torch.randn(samples, d), bias=True) for h, d in head))
+    numbers = head[0][0] * (samples + 1) + sum(h * (d + 1) for h, d in head[1:])  # of a direction
+    optimizer = Adam(blocks, fused=True)
+
+    @torch.no_grad()
     def multiply() -> None:
-        _ = gradients @ weight.detach().T
-        torch.mm(projected.T, gradients, out=weight.grad)
+        _, pull = layers.project(blocks)
+        optimizer.zero_grad()
+        for block, gradient in zip(blocks, pull(torch.randn(samples, 128))):
+            block.grad = gradient
 
-    times: dict[Callable[[], object], list[float]] = {multiply: [], optimizer.step: []}
-    for _ in range(rounds):
-        for work, measured in times.items():
+    return Floor(*_time_all((multiply, lambda: torch.randn(101, numbers), optimizer.step), rounds))
+
+
+def measure_operations(rounds: int = 60) -> tuple[float, float]:
+    """Time the operations of a step of FGMix that mixes and of ERM with 7 classes, called again in their order without
+    the code that calls them. In milliseconds, medians."""
+    ours, erms = _time_all([record_operations(Setup(method)) for method in ("fgmix", "erm")], rounds)
+    return ours, erms
+
+
+def measure_compiled(rounds: int = 200) -> Iterator[tuple[str, float, float, float]]:
+    """Time two parts of a step of FGMix with 7 classes, as they are and by `torch.compile`. Yields the part, both in
+    milliseconds, and the CPU seconds of its compilation."""
+    n, r, C, S = 32, 61, 7, 101
+    directions = torch.randn(n, C), torch.randn(n, r), torch.randn(r + 1, S, C), torch.rand(S), torch.randint(C, (n,))
+    discriminator, codes = Discriminator(256), (torch.randn(n, 256), torch.randn(n, 256))
+
+    def differentiate(prior: Tensor, mixed: Tensor) -> tuple[Tensor, ...]:
+        policy, in_codes, loss, pull = discriminator.losses(prior, mixed)
+        return policy, in_codes, loss, *pull(torch.ones(()))
+
+    parts: dict[str, tuple[Any, Any]] = {
+        "flatness": (differentiate_gaps, directions),
+        "discriminator": (differentiate, codes),
+    }
+    for name, (part, inputs) in parts.items():
+        compiled = torch.compile(part, dynamic=part is differentiate_gaps)  # the number of samples r varies
+        started = count_cpu()
+        compiled(*inputs)
+        seconds = count_cpu() - started
+        before, after = _time_all((partial(part, *inputs), partial(compiled, *inputs)), rounds)
+        yield name, before, after, seconds
+
+
+def _time_all(works: Sequence[Callable[[], object]], rounds: int) -> list[float]:
+    """Return the median milliseconds of each, timed in turns after a warm-up."""
+    times: list[list[float]] = [[] for _ in works]
+    for number in range(-2, rounds):
+        for work, measured in zip(works, times):
             started = time.process_time()
             work()
-            measured.append(1000 * (time.process_time() - started))
-    products, adam = (statistics.median(measured) for measured in times.values())
-    return products, adam
+            if number >= 0:
+                measured.append(1000 * (time.process_time() - started))
+    return [statistics.median(measured) for measured in times]
+
+
+class _Recorder(TorchDispatchMode):
+    """Records the calls of torch's operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "aten":
+            self.calls.append((func, args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def record_operations(setup: Setup) -> Callable[[], None]:
+    """Return a function that repeats the operations of a step, without metrics, on the same tensors."""
+    algorithm, batches = build(setup), draw_batches(setup)
+    algorithm.step(batches)
+    algorithm.measures = False
+    algorithm.step(batches)
+    with _Recorder() as recorder:
+        algorithm.step(batches)
+
+    @torch.no_grad()
+    def repeat() -> None:
+        for func, args, kwargs in recorder.calls:
+            func(*args, **kwargs)
+
+    return repeat
