@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import Sweep, plan
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.plan import estimate_costs
+from fgmix.training.devices import torch_threads
 
 FEATURES, CLASSES, DOMAINS, PER_DOMAIN = 128, 7, 4, 500
 BATCH, WIDTH = 32, 256
@@ -83,19 +85,21 @@ def measure_runs(*, steps: int = 300, many: int = 40, rounds: int = 5) -> Iterat
 
 
 def measure_plan(cases: tuple[tuple[str, str, int], ...]) -> Iterator[PlannedTime]:
-    """Compare planned times with those that the runs take in this process; a case is algorithm, dataset, steps."""
+    """Compare planned times with those that the runs take in this process; a case is algorithm, dataset, steps.
+
+    Both are in CPU seconds of one thread, which is the time on an idle core: beside other processes the time that
+    passes would compare the load of two moments.
+    """
     for algorithm, dataset, steps in cases:
         sweep = Sweep(datasets=(dataset,), algorithms=(algorithm,), trials=1, hparams=1, common={"steps": steps})
-        runs = plan(sweep)
-        with TemporaryDirectory() as out:
-            execute(runs[0], out, "cpu")  # a warm-up
-        costs = estimate_costs([sweep], device="cpu")
-        started = time.perf_counter()
-        with TemporaryDirectory() as out:
-            for run in runs:
-                execute(run, out, "cpu")
+        with patch("time.perf_counter", time.process_time), torch_threads(1):
+            costs = estimate_costs([sweep], device="cpu")
         planned = sum(each.estimate.seconds for each in costs.runs)
-        yield PlannedTime(algorithm, Path(dataset).name, planned, time.perf_counter() - started)
+        with TemporaryDirectory() as out, torch_threads(1):
+            started = time.process_time()
+            for run in plan(sweep):
+                execute(run, out, "cpu")
+            yield PlannedTime(algorithm, Path(dataset).name, planned, time.process_time() - started)
 
 
 def count_cpu() -> float:
