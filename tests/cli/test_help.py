@@ -78,6 +78,8 @@ def test_a_misspelt_option_is_an_error_with_one_suggestion(capsys: pytest.Captur
     assert "--seed" not in error
     assert fgmix("predict") == 2
     assert "'MODEL'" in capsys.readouterr().err
+    assert fgmix("raport") == 2
+    assert "'report'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(100, 60), (80, 80)])

@@ -11,7 +11,7 @@ import typer
 
 from fgmix.cli import data, fit, model, plot, report, sweep, train
 from fgmix.cli import list as list_
-from fgmix.cli.help import Command
+from fgmix.cli.help import Command, Group
 from fgmix.cli.options import accept_plugins
 from fgmix.errors import to_user_error
 from fgmix.terminal import escape_line, print_error
@@ -23,6 +23,7 @@ STOPPED = 75  # exit code of a run stopped by a signal: EX_TEMPFAIL of sysexits.
 INTERRUPTED = 130  # exit code of Ctrl-C, as in shells
 
 app = typer.Typer(
+    cls=Group,
     name="fgmix",
     help="Train classifiers on several domains for use on domains not seen in training (domain generalization).",
     no_args_is_help=True,
@@ -31,7 +32,7 @@ app = typer.Typer(
     context_settings={"max_content_width": 100},
 )
 app.add_typer(data.app, name="data")
-plots = typer.Typer(help="Draw figures of finished runs and sweeps.", no_args_is_help=True)
+plots = typer.Typer(cls=Group, help="Draw figures of finished runs and sweeps.", no_args_is_help=True)
 app.add_typer(plots, name="plot")
 READERS = {"demo", "status", "report", "doctor", "weights", "cd", "results"}  # run no code of a user's
 

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from fgmix.cli.help import Command
+from fgmix.cli.help import Command, Group
 from fgmix.cli.options import Quiet
 from fgmix.errors import UserError
 from fgmix.terminal import print_lines, print_phase
 
 PROBLEMS = 1  # exit code of a check that found unreadable images
 
-app = typer.Typer(help="Download, check and prepare datasets.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Download, check and prepare datasets.", no_args_is_help=True)
 Images = Annotated[str, typer.Argument(metavar="IMAGES", help="folder, CSV manifest, or a benchmark under --data-root")]
 DataRoot = Annotated[Path | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets")]
 

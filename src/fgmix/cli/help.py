@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Any
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from fgmix.cli.domainbed import advise
-from fgmix.errors import UserError
+from fgmix.errors import UserError, unknown
 
 ALL = "fgmix.all"  # key in `context.meta` while `--help-all` prints
 WIDEST = 28  # characters of the column of names
@@ -79,11 +80,22 @@ class Command(TyperCommand):
                 formatter.write_dl(sections[section], col_max=WIDEST)
 
 
+class Group(TyperGroup):
+    """A group of commands, of which an unknown one is an error with the closest name."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the first word names."""
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            raise unknown("command", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
 def _describe_misuse(error: Any, command: str) -> str:
     """Write an error of typer like ours: one sentence, the option that may have been meant, and where the help is."""
     possible = getattr(error, "possibilities", None) or ()
     near = difflib.get_close_matches(error.option_name, possible, n=1) if possible else []
     what = (error.message if near else error.format_message()).rstrip(".")
+    what = re.sub(r"Input should be (a valid \w+), unable to .*", r"Expected \1", what)
     return f"{what}.{f' Did you mean {near[0]}?' if near else ''} See `{command} --help`."
 
 
