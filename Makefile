@@ -38,8 +38,8 @@ lint: venv
 	$(BIN)/ruff format --check src tests examples benchmarks
 	$(BIN)/mypy
 
-# Two processes for two cores: their children must not start threads, either.
-test test-long test-method test-lowest coverage: export OMP_NUM_THREADS = 1
+# Benchmarks count the CPU time of one thread. Tests run in two processes for two cores, whose children must not start threads, either.
+bench test test-long test-method test-lowest coverage: export OMP_NUM_THREADS = 1
 
 test: lint
 	$(BIN)/pytest -n 2
