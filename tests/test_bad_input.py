@@ -437,7 +437,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "plot cd": {
         "{odd}/nowhere": "nowhere",
-        "{sweep}": "2 methods",
+        "{sweep}": "4 methods",
         "{sweep} --dataset mars": "'mars'",
     },
     "plot results": {
