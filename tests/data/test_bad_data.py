@@ -288,7 +288,7 @@ CASES = [
     ),
     # manifests
     Case("a manifest without lines", "list.csv", csv("path,label,domain\n")),
-    Case("an empty manifest", "path, label, domain", csv("")),
+    Case("an empty manifest", "a header", csv("")),
     Case("other columns", "'file'", csv("file,class,domain\nLINES")),
     Case("one column more", "'patient'", csv("path,label,domain,patient\na,b,c,d")),
     Case("a column twice", "'label', 'domain', 'label'", csv("path,label,domain,label\n")),

@@ -78,8 +78,10 @@ def test_new_tables_are_encoded_by_known_columns(table: Path, tmp_path: Path) ->
 def test_manifests_are_no_tables(tmp_path: Path) -> None:
     (tmp_path / "m.csv").write_text("path,label,domain\nx.png,a,b\n")
     assert not is_table(tmp_path / "m.csv")
-    (tmp_path / "t.csv").write_text("label,domain,age\n")
+    (tmp_path / "t.csv").write_text("label,site,age\na,b,1\n")
     assert is_table(tmp_path / "t.csv")
+    with pytest.raises(UserError, match="no domain among 'label', 'site', 'age'"):
+        load(str(tmp_path / "t.csv"))
 
 
 @pytest.mark.parametrize(

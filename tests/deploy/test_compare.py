@@ -117,3 +117,6 @@ def test_data_of_another_shape_or_other_classes(vectors_folder: Path, tmp_path: 
         compare_models(model, model, save_npz(tmp_path / "wide.npz", X=np.zeros((6, 9)), y=y, domain=d))
     with pytest.raises(UserError, match="classes"):
         compare_models(model, model, save_npz(tmp_path / "other.npz", X=np.zeros((6, 5)), y=d, domain=d))
+    y[2] = "u"  # one label that the model does not have is no error of the model
+    with pytest.raises(UserError, match="Found u in some"):
+        compare_models(model, model, save_npz(tmp_path / "some.npz", X=np.zeros((6, 5)), y=y, domain=d))

@@ -151,7 +151,7 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
     ending = path.suffix.lower()
     if not dataset or not (os.sep in dataset or ending in (".npz", ".csv", ".parquet") or os.path.lexists(path)):
         unknown_name = unknown("dataset", dataset, names())
-        raise UserError(f"{unknown_name} There is no file or folder of this name either. Is --plugin FILE missing?")
+        raise UserError(f"{unknown_name} No file or folder has this name. Pass --plugin FILE if one registers it.")
     if ending == ".npz" and os.path.isfile(path):
         return load_npz(path)
     if ending in (".csv", ".parquet") and os.path.isfile(path) and is_table(path):

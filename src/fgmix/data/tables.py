@@ -65,8 +65,7 @@ def is_table(path: Path) -> bool:
             header = next(csv.reader([file.readline(1_000_000).decode("utf-8-sig")]), [])
     except (OSError, UnicodeDecodeError, csv.Error):
         return False  # read as a manifest, which gives the reason
-    names = {name.strip() for name in header}
-    return "path" not in names and {"label", "domain"} <= names
+    return "path" not in {name.strip() for name in header}
 
 
 def load_table(path: Path, *more: Path, columns: tuple[Column, ...] = ()) -> DomainDataset:
@@ -132,7 +131,11 @@ def read_table(path: Path, required: Sequence[str] = REQUIRED) -> Table:
         values[bare] = column
     lacking = [name for name in required if name not in values]
     if lacking:
-        raise UserError(f"Expected the columns {', '.join(required)} in {path}. Found no {', '.join(lacking)}.")
+        found = f"Found no {', '.join(lacking)} among {list_some(list(map(repr, content)))}."
+        advice = " Separate them by commas." if len(content) == 1 else ""
+        raise UserError(
+            f"Expected the columns {', '.join(required)} in {path}, and path if it lists images. {found}{advice}"
+        )
     if not values or not len(next(iter(values.values()))):
         raise UserError(f"Expected rows in {path}. Found none.")
     return Table(path, values, declared)

@@ -95,7 +95,7 @@ def compare_models(a: Model, b: Model, data: str | Path, *, progress: bool = Tru
 
 def _names(model: Model, domain: LabelledDomain) -> list[str]:
     """Return the labels as names: the classes of two models may differ in order."""
-    return [model.info.classes[label] if label >= 0 else "" for label in domain.y]
+    return [model.info.classes[label] for label in domain.y]
 
 
 def compare_domains(

@@ -11,13 +11,12 @@ from msgspec import structs
 from fgmix.data import ArrayInputs, Domain, DomainDataset, load
 from fgmix.data.augment import ImageInputs
 from fgmix.data.dataset import Indices
+from fgmix.data.folders import list_some
 from fgmix.data.tables import is_table, load_table
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError
 from fgmix.records.files import as_path
 from fgmix.training.prepare import choose_load_options
-
-UNKNOWN = -1  # label of a class that a model does not have
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class LabelledDomain:
     """Predictions for one domain, with labels."""
 
     name: str
-    y: Indices  # indices of the model's classes, or `UNKNOWN`
+    y: Indices  # indices of the model's classes
     predicted: Predictions
     groups: Indices | None = None  # such as patients, whose samples depend on each other
 
@@ -54,12 +53,12 @@ def load_for(model: Model, data: str | Path, *, progress: bool = True) -> Domain
 def predict_labelled(model: Model, dataset: DomainDataset) -> list[LabelledDomain]:
     """Predict all domains of a dataset; labels are matched with the model's classes by name."""
     names = model.info.classes
-    numbers = np.array([names.index(name) if name in names else UNKNOWN for name in dataset.classes])
-    if (numbers == UNKNOWN).all():
+    if lacking := [name for name in dataset.classes if name not in names]:
         raise UserError(
-            f"Expected classes of the model ({', '.join(names[:5])}). Found none of them in {dataset.name}, but "
-            f"{', '.join(dataset.classes[:5])}. Rename the classes."
+            f"Expected classes of the model ({list_some(names)}). Found {list_some(lacking)} in {dataset.name}. "
+            "Correct the labels, leave these samples out, or fit a model with these classes."
         )
+    numbers = np.array([names.index(name) for name in dataset.classes])
     return [
         LabelledDomain(each.name, numbers[each.y], predict_domain(model, each), each.groups) for each in dataset.domains
     ]
