@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import onnxruntime
 from onnx_without_torch import pixels
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 LARGEST = 50_000_000  # bytes of a request
 TYPES = {
@@ -64,6 +64,10 @@ class ServedModel:
         size, window = self.input.shape[1], self.about.get("window", "")
         try:
             return pixels(io.BytesIO(body), size, self.about["interpolation"], window)[None]
+        except UnidentifiedImageError as error:
+            raise Refused(
+                400, "Expected an image file that Pillow reads, such as PNG. Found another."
+            ) from error
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise Refused(400, f"Expected an image file. It cannot be read ({error}).") from error
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from deploy.made import QUICK, striped_folder, vectors
 from deploy.test_tables import write_table
@@ -43,6 +45,9 @@ def test_the_new_model_is_that_of_all_domains(tmp_path: Path, capsys: pytest.Cap
     hits = np.array(old.predict(x.inputs.x).labels) == np.array(["a", "b", "c"])[x.y]
     assert change.accuracy == {"west": hits.mean()}
     assert [line.split("|")[1].strip() for line in change.lines()[2:7]] == ["east", "north", "south", "west", "mean"]
+    wide = structs.replace(old.info.estimate, interval=(0.1, 0.9))  # as `fit` says it: not as an interval
+    (line,) = replace(change, before=structs.replace(old.info, estimate=wide)).lines()[8:]
+    assert "differ too much" in line
 
     again = save_domains(tmp_path / "again.npz", ["north"], seed=8)
     with pytest.raises(UserError, match="north"):

@@ -13,6 +13,7 @@ from deploy.made import vectors
 from fgmix import fit
 from fgmix.deploy.card import render_html
 from fgmix.deploy.summary import summarize_model
+from fgmix.records.model import Overlap
 
 
 def test_the_card_has_rates_of_every_class_and_is_a_page_too(tmp_path: Path) -> None:
@@ -39,6 +40,8 @@ def test_a_rule_that_held_out_domains_could_not_test_is_not_called_none(tmp_path
     untested = [structs.replace(each, trusted=0.0, trusted_accuracy=None) for each in info.estimate.domains]
     estimate = structs.replace(info.estimate, domains=tuple(untested))
     assert "could not test" in summarize_model(structs.replace(info, estimate=estimate))[-1]
+    *_, line = summarize_model(structs.replace(info, overlap=Overlap(None, 6)))  # the estimate is not for new objects
+    assert "6 images" in line
     never = structs.replace(info, estimate=estimate, min_confidence=(None,) * len(info.classes))
     assert summarize_model(never)[-1].startswith("Trusted: no prediction")
 

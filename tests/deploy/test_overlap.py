@@ -40,9 +40,9 @@ def test_images_of_another_style_are_counted(tmp_path: Path) -> None:
     [
         (Overlap(0.0, None), ["new objects in a new domain"]),
         (Overlap(0.25, None), ["25.0 %", "partly known"]),
-        (Overlap(None, 6), ["not known", "6 images with"]),
-        (Overlap(None, 0), ["not known", "No images with"]),
-        (Overlap(None, None), ["not known"]),
+        (Overlap(None, 6), ["do not say", "6 images have"]),
+        (Overlap(None, 0), ["do not say", "No image has"]),
+        (Overlap(None, None), ["do not say"]),
     ],
 )
 def test_the_question_is_named(overlap: Overlap, words: list[str]) -> None:

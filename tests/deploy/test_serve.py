@@ -83,7 +83,8 @@ def test_arrays_are_predicted_as_by_the_model(vector_service: str, vectors_folde
 
 
 def test_bad_requests_get_a_sentence(image_service: str, vector_service: str) -> None:
-    assert refuse(f"{image_service}/predict", b"no image")[0] == 400
+    status, sentence = refuse(f"{image_service}/predict", b"no image")
+    assert (status, "object at" in sentence) == (400, False)
     assert refuse(f"{image_service}/admin")[0] == 404
     assert refuse(f"{image_service}/admin", b"")[0] == 404
     assert refuse(f"{vector_service}/predict", b"[1, 2")[0] == 400

@@ -39,7 +39,7 @@ def predict(
     probabilities: Annotated[bool, typer.Option(help="also the probability of every class")] = False,
     sensitivity: Annotated[
         list[str] | None,
-        typer.Option(metavar="CLASS=X", help="flag a class so that this share of it is found; repeatable", hidden=True),
+        typer.Option(metavar="CLASS=X", help="flag a class so that this share of it is found; repeatable"),
     ] = None,
     adapt: Annotated[
         bool, typer.Option(help="standardise by all samples of this call, as a batch of one new domain")

@@ -20,6 +20,7 @@ from fgmix.data.tables import is_table, load_table
 from fgmix.deploy.fit import fit
 from fgmix.deploy.labelled import load_for, predict_labelled
 from fgmix.deploy.model import Model
+from fgmix.deploy.summary import describe_interval, warn_of_known
 from fgmix.errors import UserError
 from fgmix.escape import escape_markdown
 from fgmix.records.evaluations import METRIC_NAMES
@@ -57,15 +58,15 @@ class Change:
             _row(escape_markdown(name), values.get(name), each.value(new.metric)) for name, each in new.metrics.items()
         ]
         rows.append(_row("mean", old.value, new.value))
-        interval = f", interval {percent(old.interval[0])} to {percent(old.interval[1])}" if old.interval else ""
         return [
             *table([f"Held-out domain, {metric}", "before", "after", "change in points"], rows).splitlines(),
             "",
             *(
                 f"Accuracy of the model before on {escape_markdown(name)}, which it had not seen: {percent(value)} "
-                f"(estimate {percent(old.accuracy)}{interval})."
+                f"(estimate {percent(old.accuracy)}, {describe_interval(old)})."
                 for name, value in self.accuracy.items()
             ),
+            *warn_of_known(self.model.info),
         ]
 
 

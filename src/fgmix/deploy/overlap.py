@@ -26,19 +26,25 @@ def describe_question(overlap: Overlap) -> str:
     """Say in a sentence or two what an estimate is for: new objects, or a new style of known ones."""
     if overlap.groups == 0:
         return "No group of a held-out domain is in another one: the estimate is for new objects in a new domain."
+    known = describe_known(overlap)
     if overlap.groups:
-        share = f"{percent(overlap.groups)} of the samples belong to a group that another domain has, too"
         return (
-            f"{share}: the estimate is for a new style of objects that are partly known. Expect less for new objects."
+            f"{known}: the estimate is for a new style of objects that are partly known. Expect less for new objects."
         )
-    found = ""
-    if overlap.near_duplicates is not None:
-        count = overlap.near_duplicates or "No"
-        found = f" {count} image{'s have' if count not in (1, 'No') else ' has'} a near-duplicate in another domain."
+    if overlap.near_duplicates == 0:
+        known = "No image has a near-duplicate in another domain"
     return (
         "The data do not say whether the same objects, such as patients, appear in several domains. If they do, the "
-        f"estimate is for known objects in a new style; expect less for new objects.{found}"
+        f"estimate is for known objects in a new style; expect less for new objects.{known and f' {known}.'}"
     )
+
+
+def describe_known(overlap: Overlap) -> str:
+    """Say how many samples are of an object that another domain has, too; empty if none is known to be."""
+    if overlap.groups:
+        return f"{percent(overlap.groups)} of the samples belong to a group that another domain has, too"
+    count = overlap.near_duplicates or 0
+    return f"{count} image{'s have' if count > 1 else ' has'} a near-duplicate in another domain" if count else ""
 
 
 def _share_groups(dataset: DomainDataset) -> float | None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.data.dataset import Indices
+from fgmix.deploy.overlap import describe_known
 from fgmix.records.evaluations import METRIC_NAMES
 from fgmix.records.model import Estimate, ModelInfo, PredictionSummary
 from fgmix.results.other_metrics import percent, worst_domain
@@ -41,7 +42,8 @@ def summarize_labels(
 def summarize_model(info: ModelInfo) -> list[str]:
     """Write four lines: expected accuracy and interval, the range seen, what it misses most, and the share trusted.
 
-    Without an estimate it is one line, the accuracy on new samples of the model's own domains.
+    A fifth warns of objects that several domains have. Without an estimate it is one line, the accuracy on new samples
+    of the model's own domains.
     """
     estimate = info.estimate
     if estimate is None:
@@ -52,17 +54,29 @@ def summarize_model(info: ModelInfo) -> list[str]:
         _describe_range(estimate),
         _describe_misses(info, estimate),
         _describe_trust(info, estimate),
+        *warn_of_known(info),
     ]
+
+
+def warn_of_known(info: ModelInfo) -> list[str]:
+    """Write a line if objects of a held-out domain are in another one: the estimate is not for new objects then."""
+    known = describe_known(info.overlap) if info.overlap else ""
+    return [f"Not only new objects: {known}; expect less for new ones"] if known else []
 
 
 def _expect(estimate: Estimate) -> str:
     """State the mean of the held-out domains, and the interval for one more."""
-    interval = f"no interval: the {len(estimate.domains)} domains differ too much"
+    expected = f"{percent(estimate.value)} ({describe_interval(estimate)})"
+    return f"Expected {METRIC_NAMES[estimate.metric]} on a new domain: {expected}"
+
+
+def describe_interval(estimate: Estimate) -> str:
+    """State the interval for one more domain, or why there is none."""
     if not estimate.interval:
-        interval = "no interval: two domains are too few"
-    elif estimate.is_informative:
-        interval = f"95 % interval {percent(estimate.interval[0])} to {percent(estimate.interval[1])}"
-    return f"Expected {METRIC_NAMES[estimate.metric]} on a new domain: {percent(estimate.value)} ({interval})"
+        return "no interval: two domains are too few"
+    if not estimate.is_informative:
+        return f"no interval: the {len(estimate.domains)} domains differ too much"
+    return f"95 % interval {percent(estimate.interval[0])} to {percent(estimate.interval[1])}"
 
 
 def _describe_range(estimate: Estimate) -> str:
