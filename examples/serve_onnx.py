@@ -65,9 +65,7 @@ class ServedModel:
         try:
             return pixels(io.BytesIO(body), size, self.about["interpolation"], window)[None]
         except UnidentifiedImageError as error:
-            raise Refused(
-                400, "Expected an image file that Pillow reads, such as PNG. Found another."
-            ) from error
+            raise Refused(400, "Expected an image file, such as PNG. Found another format.") from error
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise Refused(400, f"Expected an image file. It cannot be read ({error}).") from error
 
