@@ -14,7 +14,16 @@ from data.pictures import save_dicom
 from fgmix.data import LoadOptions, load
 from fgmix.data.grey import Window, parse_window
 from fgmix.data.image_dataset import choose_window
-from fgmix.data.images import Change, Unreadable, decode, inspect_file, quiet_decoding, read_grey, try_decode
+from fgmix.data.images import (
+    Change,
+    Unreadable,
+    change_notes,
+    decode,
+    inspect_file,
+    quiet_decoding,
+    read_grey,
+    try_decode,
+)
 from fgmix.errors import UserError
 
 RAMP = np.arange(64, dtype=np.uint16).reshape(8, 8) * 64  # 0 … 4032
@@ -105,6 +114,17 @@ def test_the_first_of_several_frames_is_used(tmp_path: Path) -> None:
     path = save_dicom(tmp_path / "cine.dcm", RAMP, NumberOfFrames=2, PixelData=frames.tobytes())
     assert decode(path, window="0:4032").changes == Change.WINDOWED | Change.FIRST_FRAME
     assert (grey_of(path, "0:4032") == Window(0, 4032).apply(RAMP)).all()
+
+
+def test_an_image_outside_the_window_is_reported(tmp_path: Path) -> None:
+    """As with files in other units, or of MONOCHROME1, whose stored values are inverted."""
+    changes = decode(save_dicom(tmp_path / "far.dcm", RAMP), window="9000:9999").changes
+    assert changes == Change.WINDOWED | Change.LOST
+    *_, note = change_notes(np.array([int(changes)], np.uint8), window="9000:9999")
+    assert "9000:9999" in note
+    assert "--window" in note
+    flat = decode(save_dicom(tmp_path / "flat.dcm", np.full_like(RAMP, 7)), window="9000:9999").changes
+    assert flat == Change.WINDOWED  # nothing was lost
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ class Change(enum.IntFlag):
     FIRST_FRAME = 8
     WINDOWED = 16
     FRACTION = 32
+    LOST = 64
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,9 @@ def decode(path: StrPath, background: str = BACKGROUND, window: str = "", image_
     with open_file(path) as file:
         image, changes = _decode_dicom(file) if is_dicom(file) else _decode_with_pillow(file, image_size)
         if isinstance(image, Grey):
-            return Picture(_show(image, window), changes | Change.WINDOWED)
+            shown = _show(image, window)
+            is_lost = np.ptp(image.values) > 0 and np.ptp(np.asarray(shown)) == 0
+            return Picture(shown, changes | Change.WINDOWED | (Change.LOST if is_lost else Change(0)))
         flat, is_composited = _flatten(image, background)
     return Picture(flat, changes | Change.COMPOSITED if is_composited else changes)
 
@@ -289,6 +292,7 @@ def change_notes(changes: npt.NDArray[np.uint8], background: str = BACKGROUND, w
         Change.FIRST_FRAME: "Images of several frames or pages, of which the first is used",
         Change.FRACTION: "Large JPEG images, decoded at a fraction of their size",
         Change.WINDOWED: f"Grey images of more than 8 bits, shown in {shown_in}",
+        Change.LOST: f"Grey images outside {shown_in}, black or white throughout (choose another --window)",
     }
     counts = {change: int(np.count_nonzero(changes & change)) for change in sentences}
     return [f"{sentence}: {counts[change]}." for change, sentence in sentences.items() if counts[change]]
