@@ -268,8 +268,8 @@ def measure_compiled(rounds: int = 200) -> Iterator[tuple[str, float, float, flo
     discriminator, codes = Discriminator(256), (torch.randn(n, 256), torch.randn(n, 256))
 
     def differentiate(prior: Tensor, mixed: Tensor) -> tuple[Tensor, ...]:
-        policy, in_codes, loss, pull = discriminator.losses(prior, mixed)
-        return policy, in_codes, loss, *pull(torch.ones(()))
+        *losses, in_codes, pull = discriminator.losses(prior, mixed)
+        return *losses, in_codes, *pull(torch.ones(()))
 
     parts: dict[str, tuple[Any, Any]] = {
         "flatness": (differentiate_gaps, directions),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -244,7 +245,8 @@ class FGMix(nn.Module):
             }
 
         # The update: nothing is mixed or changed if something is not finite.
-        fine = is_finite(z_mix, losses.policy, losses.discriminator) & finite
+        checked = (z_mix,) if self.compatibility is None else (losses.policy, losses.discriminator)  # of z_mix, too
+        fine = is_finite(*checked) & finite
         unshared = None if tuples.on_host(labels) else labels[0] == IGNORED  # no class to mix: only the prior changes
         wrong = negate(fine) if unshared is None else negate(fine) | unshared
         policy_loss, discriminator_loss = self._attach(losses, a, position, pull_scores, wrong)
@@ -333,9 +335,8 @@ class FGMix(nn.Module):
     def _mask(self, metrics: dict[str, Tensor] | None, fine: Flag, finite: Flag, measure: bool) -> dict[str, Tensor]:
         """Return the metrics of a batch if it is fine, else those of a step that mixes nothing; with `skipped` set."""
         if not measure:
-            return {
-                "mixed": fill_if(negate(fine), torch.full_like(self.lam.detach(), self.n if metrics is not None else 0))
-            }
+            count = _make_count(self.n if metrics is not None else 0, self.lam.device)
+            return {"mixed": fill_if(negate(fine), count)}
         idle = {**self.idle_metrics(), "skipped": fill_if(finite, torch.ones_like(self.lam))}
         if isinstance(fine, bool):
             return {**idle, **(metrics or {})} if fine else idle
@@ -420,12 +421,9 @@ class FGMix(nn.Module):
         if self.discriminator is None or z_prior is None:
             return _Losses(flat, in_A, _zero_loss(z), _to_nothing, {"flat": flat})
         alpha = self.alpha
-        adv, in_codes, disc, pull = self.discriminator.losses(z_prior, z_mix, alpha)
-        policy, in_A = (
-            torch.lerp(flat, adv, alpha),
-            torch.addmm(in_A, in_codes, z.T, beta=1 - alpha, alpha=-alpha / len(A)),
-        )
-        return _Losses(policy, in_A, disc, pull, {"flat": flat, "adv": adv, "disc": disc})
+        adv, disc, in_codes, pull = self.discriminator.losses(z_prior, z_mix, alpha)
+        in_A = torch.addmm(in_A, in_codes, z.T, beta=1 - alpha, alpha=-1)  # of −α·adv in the codes
+        return _Losses(torch.lerp(flat, adv, alpha), in_A, disc, pull, {"flat": flat, "adv": adv, "disc": disc})
 
     def _distance(self, z: Tensor, y: Tensor, classifier: nn.Module, measure: bool) -> tuple[Tensor, dict[str, Tensor]]:
         """Return γ, chosen now if not yet, and the median noise of the logits at γ over the median margin of the batch
@@ -458,6 +456,12 @@ class FGMix(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         if self.optimizer is not None and state["optimizer"] is not None:
             self.optimizer.load_state_dict(state["optimizer"])
+
+
+@lru_cache(16)
+def _make_count(n: int, device: torch.device) -> Tensor:
+    """Return n as a metric."""
+    return torch.tensor(float(n), device=device)
 
 
 def _to_nothing(gradient: Tensor) -> list[Tensor]:  # noqa: ARG001

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Gamma
 from torch.func import functional_call, vmap
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy, linear, mse_loss
 
 from fgmix.functional.gradients import with_gradients
 from fgmix.mixing._heads import (
@@ -105,14 +105,14 @@ def differentiate_flat_loss(
         return value, in_codes @ z.T
     first, later = cast(nn.Linear, chain[0]), chain[1:]
     with torch.no_grad():
-        basis = torch.cat([_factor(z), linear(z, first.weight.to(z.dtype))], 1)  # (m, r + C)
-        coordinates, outputs = (A @ basis).split([basis.shape[1] - first.out_features, first.out_features], 1)
-        if first.bias is not None:
-            outputs = outputs + first.bias.to(z.dtype)
+        factor, shares = _factor(z), linear(z, first.weight.to(z.dtype))  # (m, r), (m, C)
+        coordinates = A @ factor
+        outputs = A @ shares if first.bias is None else torch.addmm(first.bias.to(z.dtype), A, shares)
         differentiate = _differentiate_chain if later else _differentiate_linear
-        value, gradients = differentiate(chain, outputs, coordinates, y, gamma, directions, generator)
-        in_A: Tensor = torch.cat(gradients, 1) @ basis.T
-        return value, in_A
+        value, (in_coordinates, in_outputs) = differentiate(
+            chain, outputs, coordinates, y, gamma, directions, generator
+        )
+        return value, torch.addmm(in_coordinates @ factor.T, in_outputs, shares.T)
 
 
 def _factor(z: Tensor) -> Tensor:
@@ -137,8 +137,8 @@ def _differentiate_linear(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Compute L_flat of one linear layer, and its gradients in the coordinates and in the logits of the mixed codes."""
     E, scale = draw_steps(cast(nn.Linear, chain[0]), coordinates, gamma, directions, generator)
-    gaps, gradients = differentiate_gaps(logits, coordinates, E, scale, y)
-    return gaps.square().mean(), gradients
+    likelihoods, gradients = differentiate_gaps(logits, coordinates, E, scale, y)
+    return mse_loss(likelihoods[1:], likelihoods[:1].expand(directions)), gradients
 
 
 def _differentiate_chain(
@@ -257,7 +257,7 @@ def _chi2(freedom: int, dtype: torch.dtype, device: torch.device) -> Gamma:
 def differentiate_gaps(
     logits: Tensor, coordinates: Tensor, u: Tensor, scale: Tensor, y: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Compute Δ_s = L(φ) − L(φ + step) for each step but the first, which is zero, (S,), and the gradient of mean Δ².
+    """Compute the losses L_s = L(φ + step) of 1 + S steps, of which the first is zero, and the gradient of mean Δ_s².
 
     With o_s (n, C) the logits after step s, L_s = mean l(y, o_s) and Δ_s = L_0 − L_s:
 
@@ -271,7 +271,7 @@ def differentiate_gaps(
         y: classes of the mixed codes (n,).
 
     Returns:
-        The gaps, and the gradients in the coordinates and in the logits.
+        −L_s (1 + S,), and the gradients in the coordinates and in the logits.
     """
     (n, r), (S, C) = coordinates.shape, u.shape[1:]
     E, v = u[:r].flatten(1), u[r:].flatten(1)  # v has one row, or none
@@ -285,7 +285,7 @@ def differentiate_gaps(
     share[:1].sub_(share.sum())
     residuals = log_p.exp_().scatter_(1, true, -1.0, reduce="add")
     in_logits = (share @ residuals.flatten(1)).view(C, n).T
-    return gaps[1:], ((E @ residuals.mul_((share * scale).view(S, 1, 1)).flatten(0, 1)).T, in_logits)
+    return likelihoods, ((E @ residuals.mul_((share * scale).view(S, 1, 1)).flatten(0, 1)).T, in_logits)
 
 
 def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import math
-from functools import reduce
+from functools import lru_cache, reduce
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid, relu
+from torch.nn.functional import logsigmoid, mse_loss, relu
 
 from fgmix.functional.gradients import Pullback
 from fgmix.mixing import tuples
@@ -58,7 +58,7 @@ class Prior(nn.Module):
         z = z.to(self.mean.dtype)
         if tuples.on_host(z):  # there ten times faster than torch.var_mean over the first dimension
             mean = z.mean(0)
-            var = (z - mean).square().mean(0)
+            var = mse_loss(z, mean.expand_as(z), reduction="none").mean(0)
         else:
             var, mean = torch.var_mean(z, 0, correction=0)
         batches = self.batches + 1
@@ -66,9 +66,12 @@ class Prior(nn.Module):
         return self.mean.lerp(mean, weight), self.var.lerp(var, weight), batches
 
     def write(self, averages: Averages, condition: Flag) -> None:
-        """Write averages if the condition holds."""
-        for old, new in zip(self.averages(), averages):
-            write_if(condition, old, new)
+        """Replace the averages if the condition holds."""
+        if condition is True:
+            self.mean, self.var, self.batches = averages
+        elif isinstance(condition, Tensor):
+            for old, new in zip(self.averages(), averages):
+                write_if(condition, old, new)
 
 
 def sample_gaussian(averages: Averages, n: int, generator: torch.Generator | None = None) -> Tensor:
@@ -134,22 +137,31 @@ class Discriminator(nn.Module):
         """Compute both losses from one pass, with all codes as constants, as many ẑ as z_mix.
 
         Returns:
-            mean log(1 − d(z_mix)), minimised by the policy; its gradient in z_mix times −n, d(z_mix) ∂log-odds/∂z_mix;
-            −α·mean [log d(ẑ) + log(1 − d(z_mix))], minimised by d; and the pullback of that to `tensors()`.
+            mean log(1 − d(z_mix)), minimised by the policy; −α·mean [log d(ẑ) + log(1 − d(z_mix))], minimised by d; the
+            gradient of the second in z_mix, which is −α times that of the first; its pullback to `tensors()`.
         """
         n, first, second = len(z_mix), self.first, self.second
+        sign, slopes, means = _weigh_logs(n, alpha, z_mix.dtype, z_mix.device)
         z = torch.cat([z_prior, z_mix])
         hidden = torch.addmm(first.bias, z, first.weight.T).relu_()
         odds = torch.addmm(second.bias, hidden, second.weight.T)
-        odds[n:].neg_()
-        logs = logsigmoid(odds)
-        share = torch.expm1(logs)  # d − 1 of ẑ and −d of z_mix
-        share[n:].neg_()  # now the gradient of −Σ logs in the log-odds
-        slope = (share * second.weight).mul_(hidden > 0)  # … and in the outputs of the first layer
+        logs = logsigmoid(odds * sign)  # log d(ẑ) and log(1 − d(z_mix))
+        in_odds = torch.expm1(logs) * slopes  # α/n times d(ẑ) − 1 and d(z_mix): the gradient of the second loss
+        in_first = (in_odds * second.weight).mul_(hidden > 0)  # … in the outputs of the first layer
+        adv, disc = (logs.T @ means)[0].unbind()
 
         def pull(gradient: Tensor) -> list[Tensor]:
-            scale = gradient * (alpha / n)
-            in_first, in_odds = slope * scale, share * scale
-            return [in_first.T @ z, in_first.sum(0), in_odds.T @ hidden, in_odds.sum(0)]
+            g, g_odds = in_first * gradient, in_odds * gradient
+            return [g.T @ z, g.sum(0), g_odds.T @ hidden, g_odds.sum(0)]
 
-        return logs[n:].mean(), slope[n:] @ first.weight, logs.sum() * (-alpha / n), pull
+        return adv, disc, in_first[n:] @ first.weight, pull
+
+
+@lru_cache(16)
+def _weigh_logs(n: int, alpha: float, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `Discriminator.losses` multiplies by, for n ẑ and then n z_mix: signs of the log-odds (2n, 1), the
+    same times α/n, and weights of the logarithms in the two losses (2n, 2)."""
+    sign = torch.ones(2 * n, 1, dtype=dtype, device=device)
+    sign[n:] = -1
+    means = torch.cat([(1 - sign) / (2 * n), torch.full_like(sign, -alpha / n)], 1)
+    return sign, sign * (alpha / n), means

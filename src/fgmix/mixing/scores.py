@@ -27,7 +27,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy, embedding_bag, linear
 
 from fgmix.functional.gradients import Pullback, with_gradients
 from fgmix.mixing._heads import (
@@ -40,8 +40,6 @@ from fgmix.mixing._heads import (
     unwrap,
 )
 
-# Inputs of A_ω are clamped to this: tanh is saturated long before, and sums of P of them are still finite in float32.
-_LARGEST = 1e30
 _CHUNK = 2**18  # numbers of W z, or of its gradient, at a time (1 MB), which stay in the processor's cache
 _LARGE = 2**20  # elements of a weight from which on oneDNN pays
 
@@ -67,9 +65,8 @@ class Vectors:
 
     def project(self, weights: Sequence[Tensor]) -> tuple[Tensor, Pullback]:
         """Compute W v for all vectors, (m, h), with W given in the same blocks …, and its pullback."""
-        blocks = [_cut(block) for block in self.blocks]
-        projected = reduce(torch.add, (linear(block, w) for block, w in zip(blocks, weights)))
-        return projected, lambda gradient: [gradient.T @ block for block in blocks]
+        projected = reduce(torch.add, (linear(block, w) for block, w in zip(self.blocks, weights)))
+        return projected, lambda gradient: [gradient.T @ block for block in self.blocks]
 
     def cosines(self, position: Tensor) -> Tensor:
         """Return cosines between all members of each tuple, (n, k, k); `position` (n, k) indexes the vectors."""
@@ -98,7 +95,7 @@ class Layer(NamedTuple):
     def project(self, weights: Sequence[Tensor]) -> tuple[Tensor, Pullback]:
         """Compute W g = Σ_c δ_c W_c z for all gradients, (m, h), and its pullback; W is in blocks, for weight and
         bias."""
-        (m, C), z, delta, weight = self.delta.shape, _cut(self.z), self.delta, weights[0]
+        (m, C), z, delta, weight = self.delta.shape, self.z, self.delta, weights[0]
         d, of_class, onednn = z.shape[1], delta.unsqueeze(2), _suits_onednn(weight)
         pieces = math.ceil(delta.numel() * len(weight) / _CHUNK)
         parts = [  # W z for all classes, of some rows of W at once
@@ -330,9 +327,9 @@ class Compatibility(nn.Module):
         projected, project_back = vectors.project(list(self.blocks))  # (m, 2h), each vector once
         # Seen as (2m, h), rows 2i and 2i + 1 of it are W_a v_i and W_b v_i.
         columns, half = _pair_columns(k, position.device)
-        rows = torch.add(half, position.index_select(1, columns), alpha=2).flatten()
-        members = projected.view(-1, h).index_select(0, rows).view(n, 2, -1, h)
-        x_1 = (members[:, 0] + members[:, 1]).add_(self.bias).tanh_().flatten(0, 1)  # (n·k·(k − 1), h)
+        rows = torch.add(half, position.index_select(1, columns), alpha=2).flatten()  # two of each ordered pair
+        sums = embedding_bag(rows, projected.view(-1, h), _count_pairs(len(rows), rows.device), mode="sum")
+        x_1 = sums.add_(self.bias).tanh_()  # (n·k·(k − 1), h)
         x_2 = torch.addmm(second.bias, x_1, second.weight.T).tanh_()
         compatibility = torch.addmm(third.bias, x_2, third.weight.T)
 
@@ -340,21 +337,25 @@ class Compatibility(nn.Module):
             g = gradient.unsqueeze(2).expand(n, k, k - 1).reshape(-1, 1)
             g_2 = _through_tanh(g * third.weight, x_2)
             g_1 = _through_tanh(g_2 @ second.weight, x_1)
-            both = g_1.view(n, 1, -1, h).expand(n, 2, -1, h).reshape(-1, h)
-            in_projected = projected.new_zeros(2 * len(projected), h).index_add_(0, rows, both).view_as(projected)
+            both = g_1.unsqueeze(1).expand(-1, 2, h).reshape(-1, h)
+            in_projected = projected.new_zeros(2 * len(projected), h).index_add_(0, rows, both)
             of_rest = [g_2.T @ x_1, g_2.sum(0), g.T @ x_2, g.sum(0)]
-            return [g_1.sum(0), *project_back(in_projected), *of_rest]
+            return [g_1.sum(0), *project_back(in_projected.view_as(projected)), *of_rest]
 
         return compatibility.view(n, k, k - 1).sum(2), pull
 
 
 @cache
 def _pair_columns(k: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the first and then the other members of all ordered pairs of a tuple, and 0 and 1 for these two halves."""
-    pairs = list(permutations(range(k), 2))
-    columns = [i for i, _ in pairs] + [j for _, j in pairs]
-    half = [0] * len(pairs) + [1] * len(pairs)
-    return torch.tensor(columns, device=device), torch.tensor(half, device=device)
+    """Return the members i, j of all ordered pairs of a tuple, one pair after the other, and 0, 1, 0, 1, … for them."""
+    columns = torch.tensor(list(permutations(range(k), 2)), device=device).flatten()
+    return columns, torch.arange(len(columns), device=device) % 2
+
+
+@cache
+def _count_pairs(n: int, device: torch.device) -> Tensor:
+    """Return where each pair of n numbers begins: 0, 2, 4, …"""
+    return torch.arange(0, n, 2, device=device)
 
 
 def _through_tanh(gradient: Tensor, x: Tensor) -> Tensor:
@@ -367,10 +368,6 @@ def _norm(v: Tensor) -> Tensor:
     largest = v.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)
     scaled: Tensor = torch.linalg.vector_norm(v / largest, dim=-1, keepdim=True)
     return scaled.clamp_min(1.0) * largest
-
-
-def _cut(v: Tensor) -> Tensor:
-    return v.clamp(-_LARGEST, _LARGEST)
 
 
 def _suits_onednn(weight: Tensor) -> bool:

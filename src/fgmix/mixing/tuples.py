@@ -60,7 +60,7 @@ def draw_tuples(
     k = len(ids)
     size = k if domains_per_tuple is None else domains_per_tuple
     order, starts, counts = _sort_cells(y, e.to(y.device, non_blocking=True), n_classes, k)
-    eligible = counts.amin(1) > 0 if size == k else (counts > 0).sum(1) >= size
+    eligible = counts.amin(1) if size == k else (counts > 0).sum(1) >= size  # where not zero
     row = _draw_rows(eligible, n, generator) if k >= max(size, 2) else y[:0]
     if len(row) == 0:
         return y.new_empty((0, size), dtype=torch.long), row
@@ -102,7 +102,7 @@ def _draw_rows(eligible: Tensor, n: int, generator: torch.Generator | None) -> T
     if on_host(eligible):
         rows = eligible.nonzero().squeeze(1)
         return rows[torch.randint(len(rows), (n,), generator=generator)] if len(rows) else rows
-    rank = eligible.cumsum(0)
+    rank = (eligible > 0).cumsum(0)
     row = _rows_at(rank, torch.rand(n, generator=generator, device=eligible.device))
     return torch.where(rank[-1] > 0, row, IGNORED)
 

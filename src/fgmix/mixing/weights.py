@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -14,8 +16,14 @@ def scale_and_shift(a: Tensor, lam: Tensor | float) -> Tensor:
     >>> scale_and_shift(torch.tensor([0.1, 0.6, 0.3]), 3.0)
     tensor([-0.3667,  1.1333,  0.2333])
     """
-    uniform = a.new_full((), 1 / a.shape[-1])
+    uniform = _make_uniform(a.shape[-1], a.dtype, a.device)
     return torch.lerp(uniform, a, torch.as_tensor(lam, dtype=a.dtype))  # 1/k + λ (a − 1/k) in one operation
+
+
+@lru_cache(16)
+def _make_uniform(k: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return 1/k."""
+    return torch.tensor(1 / k, dtype=dtype, device=device)
 
 
 def dirichlet_weights(
