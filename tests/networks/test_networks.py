@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fgmix.errors import UserError
-from fgmix.networks import build_classifier, build_featurizer
+from fgmix.networks import build, build_classifier, build_featurizer
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,25 @@ def test_many_images_are_evaluated_in_pieces_on_a_cpu() -> None:
         featurizer.train()(x)
         featurizer.eval()(torch.zeros(17, 3, 65, 64))
     assert sizes == [70, 64, 6, 70, 16, 1]
+
+
+def test_the_gradient_of_channels_last_maps_is_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean over pixels would send a channels-first one, with the same numbers."""
+    x, layouts, gradients = torch.randn(4, 3, 64, 64), [], []
+    for keeps in (True, False):
+        if not keeps:
+            monkeypatch.setattr(build, "keep_layout", lambda _: None)
+        torch.manual_seed(0)
+        featurizer = build_featurizer("mobilenetv3_small_050", x.shape[1:], channels_last=True).double()
+
+        def look(_: nn.Module, inputs: tuple[torch.Tensor]) -> None:
+            inputs[0].register_hook(lambda g: layouts.append(g.is_contiguous(memory_format=torch.channels_last)))
+
+        featurizer.net.global_pool.register_forward_pre_hook(look)
+        featurizer(x.double()).square().sum().backward()
+        gradients.append([p.grad for p in featurizer.parameters() if p.grad is not None])
+    assert layouts == [True, False]
+    torch.testing.assert_close(*gradients)
 
 
 def test_domainbeds_mlp_ends_in_a_linear_layer() -> None:

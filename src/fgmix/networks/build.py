@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.networks._weights import Matched, find_cached_file, load_weights, require_answer
@@ -65,11 +65,29 @@ def build_featurizer(
     net, out_features, matched = _load_net(name, input_shape, pretrained, weights)
     if channels_last:
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        keep_layout(net)
     frozen = (pretrained or weights is not None) if freeze_bn is None else freeze_bn
     featurizer = Featurizer(net, out_features, dropout, frozen, input_shape, matched, normalisation)
     if freeze:
         freeze_sections(featurizer, freeze)
     return featurizer.train()  # frozen layers are in evaluation mode from the start
+
+
+def keep_layout(net: nn.Module) -> None:
+    """Make the gradient of a network's last maps channels-last, as the maps are.
+
+    Behind a mean over pixels it has one value at all of them, and torch writes such a tensor channels-first. Batch norm
+    and activation before the mean would then read two layouts at once, which takes them ten times as long in bfloat16.
+    """
+    for name, module in net.named_modules():
+        if name.rpartition(".")[2] == "global_pool":  # as in every model of timm
+            module.register_forward_pre_hook(_keep_layout_of_maps)
+
+
+def _keep_layout_of_maps(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    h = inputs[0]
+    if h.requires_grad and h.ndim == 4 and not torch.compiler.is_compiling():  # compiled code chooses its own layouts
+        h.register_hook(lambda gradient: gradient.contiguous(memory_format=torch.channels_last))
 
 
 def build_classifier(kind: str, code_size: int, n_classes: int) -> nn.Module:
