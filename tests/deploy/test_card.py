@@ -10,10 +10,12 @@ from msgspec import structs
 from sklearn.metrics import multilabel_confusion_matrix
 
 from deploy.made import vectors
+from deploy.test_estimate import held_out
 from fgmix import fit
 from fgmix.deploy.card import render_html
-from fgmix.deploy.summary import summarize_model
-from fgmix.records.model import Overlap
+from fgmix.deploy.estimate import estimate
+from fgmix.deploy.summary import describe_interval, summarize_model
+from fgmix.records.model import Estimate, Overlap
 
 
 def test_the_card_has_rates_of_every_class_and_is_a_page_too(tmp_path: Path) -> None:
@@ -31,6 +33,28 @@ def test_the_card_has_rates_of_every_class_and_is_a_page_too(tmp_path: Path) -> 
     assert all(f'<h2 id="{link}">' in page for link in links)
     assert page.count("<table>") == card.count("\n| --- |")
     assert "<img src=x>" not in render_html("# <img src=x>", model.info)
+
+
+def test_a_classifier_is_not_described_as_a_network(tmp_path: Path) -> None:
+    network, classifier = (
+        fit(vectors(), tmp_path / name, progress=False, **how) and (tmp_path / name / "card.md").read_text()
+        for name, how in (("erm", {"algorithm": "erm", "steps": 30}), ("svm", {"recipes": ["svm"]}))
+    )
+    for words in ("Initial weights", "30 steps of", "selected by"):
+        assert words in network
+        assert words.replace("30", "300") not in classifier
+    assert "kernel, C = 3, trained on all samples" in classifier
+
+
+def test_too_few_samples_are_told_from_domains_that_differ() -> None:
+    def describe(correct: list[int], n: int) -> Estimate:
+        return estimate([held_out(str(number), c, n) for number, c in enumerate(correct)])
+
+    few, far, near = describe([8, 9, 8], 12), describe([60, 120, 30], 120), describe([100, 108, 94], 120)
+    assert [each.has_few_samples for each in (few, far, near)] == [True, False, False]
+    assert "too few samples" in describe_interval(few)
+    assert "differ" in describe_interval(far)
+    assert near.is_informative
 
 
 def test_a_rule_that_held_out_domains_could_not_test_is_not_called_none(tmp_path: Path) -> None:

@@ -69,6 +69,20 @@ def test_a_classifier_of_all_samples_does_not_give_its_own_reference(tmp_path: P
     assert model.info.familiar.mean_confidence < model.predict(x).confidence.mean() - 0.02
 
 
+def test_distances_of_held_out_domains_are_within_one_network(model: Model, tmp_path: Path) -> None:
+    """Novelty has a scale of its own in every network."""
+    report = monitor(model, [save_npz(tmp_path / "x.npz", X=vectors().domains[0].inputs.x)], progress=False)
+    assert model.info.estimate is not None
+    for name, ends in report.held_out.items():
+        found = []
+        for domain in model.info.estimate.domains:
+            assert domain.reference is not None
+            assert domain.predictions is not None
+            assert domain.reference.samples == 24  # holdout samples of two domains
+            found += [d.distance for d in compare_summaries(domain.reference, domain.predictions) if d.name == name]
+        assert ends == (min(found), max(found))
+
+
 def test_new_samples_of_known_domains_are_near_and_shifted_ones_far(model: Model, tmp_path: Path) -> None:
     new = np.concatenate([domain.inputs.x for domain in vectors(seed=9).domains])
     near = monitor(model, [save_npz(tmp_path / "near.npz", X=new)], progress=False)

@@ -170,13 +170,14 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
     hidden = estimate.metric == "accuracy" and bool(totals) and is_unbalanced(totals)
     predicted = zip(info.classes, estimate.predicted, strict=True)
     seen = [metrics.value(estimate.metric) for metrics in estimate.metrics.values()]
-    spread = stdev(seen)
+    spread = max(stdev(seen), estimate.floor)
     return {
         "metric": METRIC_NAMES[estimate.metric],
         "question": describe_question(info.overlap) if info.overlap else "",
         "worst": worst_domain(estimate.metrics, estimate.metric),
         "seen": seen,
         "spread": spread,
+        "few_samples": estimate.has_few_samples,
         "needed": count_domains(spread, USEFUL),
         "useful": USEFUL,
         "unbalanced": (min(total for total in totals if total), max(totals)) if hidden else None,
@@ -286,7 +287,7 @@ def _table_sizes(info: ModelInfo) -> str:
         return ""
     rows = [[str(gain.samples), percent(gain.adapted), percent(gain.plain)] for gain in about.sizes]
     each, skewed = about.estimate, about.skewed
-    rows.append(["a whole domain", percent(each.accuracy), percent(plain.accuracy)])
+    rows.append(["a whole domain, as estimated above", percent(each.accuracy), percent(plain.accuracy)])
     rows.append([f"{skewed.samples}, 3 in 4 of one class", percent(skewed.adapted), percent(skewed.plain)])
     return table(["Samples of a batch", "accuracy, adapted", "not adapted"], rows)
 

@@ -352,6 +352,7 @@ class Trials:
     spent: float = 0.0  # seconds
     folds: dict[Candidate, dict[frozenset[str], Fold]] = field(default_factory=dict)  # by what was held out
     skipped: dict[Candidate, str] = field(default_factory=dict)  # why
+    objections: dict[Candidate, str] = field(default_factory=dict)  # why a candidate was not worth while
     values: Values = field(default_factory=dict)  # on the domains
     nested: dict[str, Values] = field(default_factory=dict)  # without a domain
     is_nested: bool = False  # on the other domains, not on holdout samples of the domains trained on
@@ -447,7 +448,8 @@ class Trials:
         for each in candidates:
             rivals = {other: v for other, v in values.items() if other.by_domain <= each.by_domain}
             means = {other: fmean(v) for other, v in rivals.items() if len(v) == len(domains)}
-            if means and not self._is_worth_while(each, means, samples):
+            if means and (why := self._object(each, means, samples)):
+                self.objections.setdefault(each, why)
                 continue
             found: list[float] = []
             for number, domain in enumerate(domains, 1):
@@ -460,17 +462,19 @@ class Trials:
                     break
         return values
 
-    def _is_worth_while(self, each: Candidate, means: Mapping[Candidate, float], samples: float) -> bool:
-        """Tell whether to measure a candidate, from the means of others.
+    def _object(self, each: Candidate, means: Mapping[Candidate, float], samples: float) -> str:
+        """Say why not to measure a candidate, from the means of others; empty if it is worth while.
 
         One that follows a recipe is, if that or another one that follows it is the best. One that is not cheap is, if
         the best makes errors enough: a third fewer than `FEW` would not be more than chance.
         """
         best = max(means, key=means.__getitem__)
         is_akin = best.by_domain == each.by_domain and each.recipe.after in (best.recipe.name, best.recipe.after)
-        if find_parent(each, self.candidates) and not is_akin:
-            return False
-        return self.guesses[each] < CHEAP or (1 - means[best]) * samples > FEW
+        parent = find_parent(each, self.candidates)
+        if parent and not is_akin:
+            return f"{parent.recipe.name} is not the best"
+        is_worth_while = self.guesses[each] < CHEAP or (1 - means[best]) * samples > FEW
+        return "" if is_worth_while else "simpler ones make few errors"
 
     def _train(self, each: Candidate, bar: Progress, *held_out: str) -> Fold:
         """Train a candidate once; read the result after that."""
@@ -503,8 +507,7 @@ class Trials:
     def _describe(self, each: Candidate) -> Trial:
         values, why = self.values.get(each, []), self.skipped.get(each, "")
         if not why and not values:
-            parent = find_parent(each, self.candidates)
-            why = f"{parent.recipe.name} is not the best" if parent else "simpler ones make few errors"
+            why = self.objections[each]
         elif not why and len(values) < len(self.domains):
             why = f"behind on {', '.join(list(self.domains)[: len(values)])}"
         return Trial(

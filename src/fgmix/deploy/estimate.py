@@ -18,7 +18,15 @@ from fgmix.deploy.trust import JudgedDomain, choose_rule, combine_parts, find_no
 from fgmix.errors import UserError
 from fgmix.records.evaluations import Metric
 from fgmix.records.metrics import Floats, calibration_error, metrics
-from fgmix.records.model import Estimate, PredictedClass, Terms, TrustLevel, TrustRule, UnseenDomain
+from fgmix.records.model import (
+    Estimate,
+    PredictedClass,
+    PredictionSummary,
+    Terms,
+    TrustLevel,
+    TrustRule,
+    UnseenDomain,
+)
 
 LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are reported
 MOST_CLASSES = 100  # of a confusion matrix
@@ -33,6 +41,7 @@ class _Judged:
     probabilities: Floats
     domain: JudgedDomain  # the known samples
     rule: TrustRule
+    temperature: float
 
 
 def estimate(
@@ -63,12 +72,14 @@ def estimate(
     values = [domain.metrics.value(metric) for domain in domains]
     shared = [j.domain for j in own if len(j.domain.correct)]
     trust = choose_rule(shared, *asked)
+    variance = _compute_counting_variance([j.held_out for j in judged], metric)
     return Estimate(
         domains=domains,
         accuracy=float(np.mean([domain.accuracy for domain in domains])),
         metric=metric,
         value=float(np.mean(values)),
-        interval=prediction_interval(values, floor=_compute_counting_variance([j.held_out for j in judged], metric)),
+        interval=prediction_interval(values, floor=variance),
+        floor=variance**0.5,
         temperature=_fit_temperature(held_out, [j.known for j in own]),
         trust=trust,
         levels=tuple(_measure_level(level, shared, trust) for level in sorted({*levels, trust.min_confidence or 0.0})),
@@ -82,11 +93,12 @@ def estimate(
 def _judge_all(held_out: Sequence[HeldOut], asked: tuple[int, float, float | None]) -> list[_Judged]:
     """Calibrate each domain and choose its trust rule by the other ones."""
     known = [_find_known(held_out, h) for h in held_out]
-    probabilities = [calibrate_logits(h.logits, _fit_temperature(held_out, known, without=h)) for h in held_out]
+    temperatures = [_fit_temperature(held_out, known, without=h) for h in held_out]
+    probabilities = [calibrate_logits(h.logits, t) for h, t in zip(held_out, temperatures, strict=True)]
     domains = [_judge(h, p, mask) for h, p, mask in zip(held_out, probabilities, known, strict=True)]
     shared = [j for j in domains if len(j.correct)]  # all classes of a domain may be missing in the others
     rules = [choose_rule([j for j in shared if j is not own], *asked) for own in domains]
-    return list(map(_Judged, held_out, known, probabilities, domains, rules))
+    return list(map(_Judged, held_out, known, probabilities, domains, rules, temperatures))
 
 
 def _score_known(judged: Sequence[_Judged]) -> list[ScoredDomain]:
@@ -212,7 +224,17 @@ def _describe_domain(judged: _Judged) -> UnseenDomain:
         trusted=float(trusted.mean()),
         trusted_accuracy=_score(held_out, trusted),
         predictions=summarize_predictions(probabilities, combine_parts(held_out.novelty, judged.rule.limits)),
+        reference=_summarize_reference(judged),
     )
+
+
+def _summarize_reference(judged: _Judged) -> PredictionSummary | None:
+    """Summarize the predictions of the same network for samples of its source domains; None if there are none."""
+    logits, novelty = judged.held_out.reference
+    if not len(logits):
+        return None
+    probabilities = calibrate_logits(logits, judged.temperature)
+    return summarize_predictions(probabilities, combine_parts(novelty, judged.rule.limits))
 
 
 def _count_predicted(judged: Sequence[_Judged]) -> tuple[PredictedClass, ...]:

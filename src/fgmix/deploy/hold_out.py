@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +19,7 @@ from fgmix.training.open_run import OpenedRun, PartName, Predictor, Sample, draw
 from fgmix.training.prepare import PreparedRun, build_front
 
 CODES = 2000  # codes of each domain that `Familiar` is fitted to: more hardly change it and need memory
+KNOWN = 500  # holdout samples of each source domain whose predictions are summarised
 NOISE = 200  # noise samples that novelty is tested on: predictions for them should not be trusted
 BATCH = 64  # of noise, per forward pass
 PARTS: tuple[PartName, PartName] = ("train", "holdout")
@@ -33,6 +35,8 @@ class HeldOut:
     y: Indices  # labels
     in_domain_accuracy: float  # of the same network on held-out samples of its source domains
     noise: Floats = field(default_factory=lambda: np.zeros((0, 2)))  # both parts of the novelty of noise, (m, 2)
+    # Logits, and both parts of the novelty, of holdout samples of the source domains.
+    reference: tuple[Floats, Floats] = field(default_factory=lambda: (np.zeros((0, 0)), np.zeros((0, 2))))
 
     @property
     def correct(self) -> npt.NDArray[np.bool_]:
@@ -75,14 +79,16 @@ def predict_held_out(
     familiar = familiar or measure_familiar(run, predictor)
     (domain,) = run.spec.test_domains
     parts = [draw_sample(run, [domain], part) for part in PARTS]
-    batches = [_predict(predictor, familiar, x) for part in parts for x in part.inputs()]
+    logits, novelty = _predict_all(predictor, familiar, (x for part in parts for x in part.inputs()))
+    known = draw_sample(run, run.sources, "holdout", limit=KNOWN)
     return HeldOut(
         domain=domain,
-        logits=np.concatenate([logits for logits, _ in batches]),
-        novelty=np.concatenate([novelty for _, novelty in batches]),
+        logits=logits,
+        novelty=novelty,
         y=np.concatenate([part.y.numpy() for part in parts]),
         in_domain_accuracy=in_domain_accuracy,
-        noise=np.concatenate([_predict(predictor, familiar, x)[1] for x in make_noise(run, NOISE, noise).split(BATCH)]),
+        noise=_predict_all(predictor, familiar, make_noise(run, NOISE, noise).split(BATCH))[1],
+        reference=_predict_all(predictor, familiar, known.inputs()),
     )
 
 
@@ -109,6 +115,12 @@ def measure_familiar(run: PreparedRun, predictor: Predictor) -> Familiar:
 def _codes(sample: Sample, predictor: Predictor) -> Floats:
     codes: Floats = sample.codes(predictor).cpu().double().numpy()
     return codes
+
+
+def _predict_all(predictor: Predictor, familiar: Familiar, batches: Iterable[Tensor]) -> tuple[Floats, Floats]:
+    """Compute logits and novelty of samples, given in batches."""
+    logits, novelty = zip(*(_predict(predictor, familiar, x) for x in batches))
+    return np.concatenate(logits), np.concatenate(novelty)
 
 
 @torch.no_grad()

@@ -100,7 +100,7 @@ def monitor(model: Model, paths: Sequence[Path], baseline: Sequence[Path] = (), 
         samples=batch.samples,
         failed=failed,
         drifts=tuple(compare_summaries(reference, batch)),
-        held_out=_measure_held_out(reference, estimate) if estimate else {},
+        held_out=_measure_held_out(estimate) if estimate else {},
         novel=batch.novel,
         accuracy=batch.mean_confidence if info.estimate else None,
         errors=tuple(abs(d.confidence - d.accuracy) for d in info.estimate.domains) if info.estimate else (),
@@ -133,12 +133,16 @@ def measure_distance(a: Sequence[float], b: Sequence[float]) -> float:
     return float(ks_2samp(a, b, method="asymp").statistic)
 
 
-def _measure_held_out(reference: PredictionSummary, estimate: Estimate) -> dict[str, tuple[float, float]]:
-    """Measure, by quantity, the smallest and the largest distance of a held-out domain."""
+def _measure_held_out(estimate: Estimate) -> dict[str, tuple[float, float]]:
+    """Measure, by quantity, the smallest and the largest distance of a held-out domain from the source domains.
+
+    Both are predicted by the same network: each has a novelty of its own scale.
+    """
     distances: dict[str, list[float]] = {}
     for domain in estimate.domains:
-        for drift in compare_summaries(reference, domain.predictions) if domain.predictions else ():
-            distances.setdefault(drift.name, []).append(drift.distance)
+        if domain.reference and domain.predictions:
+            for drift in compare_summaries(domain.reference, domain.predictions):
+                distances.setdefault(drift.name, []).append(drift.distance)
     return {name: (min(values), max(values)) for name, values in distances.items()}
 
 

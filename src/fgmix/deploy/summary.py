@@ -75,7 +75,8 @@ def describe_interval(estimate: Estimate) -> str:
     if not estimate.interval:
         return "no interval: two domains are too few"
     if not estimate.is_informative:
-        return f"no interval: the {len(estimate.domains)} domains differ too much"
+        why = "have too few samples" if estimate.has_few_samples else "differ too much"
+        return f"no interval: the {len(estimate.domains)} domains {why}"
     return f"95 % interval {percent(estimate.interval[0])} to {percent(estimate.interval[1])}"
 
 
@@ -96,7 +97,7 @@ def _describe_misses(info: ModelInfo, estimate: Estimate) -> str:
         if known:
             recalls[name] = fmean(known)
     missed = min(recalls, key=recalls.__getitem__)
-    return f"Missed most: {missed}, recognised in {percent(recalls[missed])} of its samples"
+    return f"Missed most: {missed}, recognised in {percent(recalls[missed])} of its samples, mean over domains"
 
 
 def _describe_trust(info: ModelInfo, estimate: Estimate) -> str:
@@ -114,8 +115,11 @@ def describe_adaptation(info: ModelInfo) -> str:
     """State what to expect of predictions that are adapted to their batch."""
     about = info.adaptation
     if about is None:
-        return "Predictions are of this batch; what the adaptation changes was not measured for this model."
+        return "Predictions are of this batch; what the adaptation changes was not measured for this model, so that no \
+prediction is marked as trusted unless --min-confidence was set."
     metric, plain = METRIC_NAMES[about.estimate.metric], info.estimate.value if info.estimate else None
     known = f"Expected {metric}: {percent(about.estimate.value)}, without adaptation {percent(plain)}"
-    least = f"from {about.least} samples on" if about.least else "at no size of a batch"
-    return f"Predictions are of this batch, whose samples should be of one new domain. {known}; it helps {least}."
+    helped = (
+        f"it helps from {about.least} samples on" if about.least else "it did not help in the largest batches measured"
+    )
+    return f"Predictions are of this batch, whose samples should be of one new domain. {known}; {helped}."

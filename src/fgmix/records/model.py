@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from statistics import stdev
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -82,6 +83,7 @@ class UnseenDomain(Struct, frozen=True, forbid_unknown_fields=True):
     trusted: Share  # share of samples whose prediction is trusted, by a rule chosen on the other domains
     trusted_accuracy: Share | None  # accuracy on those; None if there are none
     predictions: PredictionSummary | None = None  # of the same network; None in models made before it
+    reference: PredictionSummary | None = None  # of the same network for held-out samples of its source domains
 
     @property
     def samples(self) -> int:
@@ -187,6 +189,14 @@ class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
     operating: tuple[tuple[OperatingPoint, ...], ...] = ()
     # by class, for sensitivities of 0.01, 0.02, …, 1; likewise
     thresholds: tuple[tuple[float, ...], ...] = ()
+    floor: float = (
+        0.0  # standard deviation of the value by the number of samples alone: the least that the interval uses
+    )
+
+    @property
+    def has_few_samples(self) -> bool:
+        """Whether the number of samples alone makes the domains differ more than they do."""
+        return stdev(domain.metrics.value(self.metric) for domain in self.domains) < self.floor
 
     @property
     def is_informative(self) -> bool:
@@ -226,6 +236,7 @@ class Choice(Struct, frozen=True, forbid_unknown_fields=True):
     trials: tuple[Trial, ...]  # in the order of their cost
     budget: float  # seconds
     seconds: float  # spent
+    given: dict[str, Any] = {}  # options of a run that the user gave, for `fit --add-domain`
 
 
 class HeatMap(Struct, frozen=True, forbid_unknown_fields=True):
