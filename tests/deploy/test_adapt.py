@@ -11,10 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from deploy.made import vectors
 from fgmix import Model, fit, load_model
 from fgmix.data import from_arrays
 from fgmix.data.standardisation import PRIOR, Standardisation, fit_to_batch
 from fgmix.deploy.adapt import adapt_norms, find_least, measure_sizes, measure_skewed
+from fgmix.deploy.best import find_helped
 from fgmix.deploy.predict import predict_paths
 from fgmix.errors import UserError
 from fgmix.records.model import BatchGain
@@ -111,6 +113,18 @@ def test_a_method_alone_is_adapted_without_a_measurement(vectors_folder: Path) -
     found = adapted.predict(x, adapt=True)
     assert found.batch == 50
     assert (found.novelty < model.predict(x).novelty).all()
+    assert model.predict(vectors().domains[0].inputs.x).trusted.any()  # type: ignore[attr-defined]
+    assert found.min_confidence == (None,) * len(model.info.classes)
+
+
+def test_a_gain_that_chance_selects_is_reported_by_half_at_most() -> None:
+    """Gains of four domains without any effect: the mean of those offered is 0.4 standard deviations above it."""
+    gains = np.random.default_rng(0).normal(size=(20_000, 4))
+    reported = np.array([row @ find_helped(row) / 4 for row in gains])
+    offered = gains.mean(axis=1) > 0
+    assert gains[offered].mean() == pytest.approx(0.4, abs=0.02)
+    assert reported[offered].mean() == pytest.approx(0.2, abs=0.02)
+    assert reported.mean() == pytest.approx(0, abs=0.015)
 
 
 def test_norms_get_the_statistics_of_a_batch_in_parts() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from msgspec import structs
@@ -26,7 +27,7 @@ from fgmix.progress import track
 from fgmix.records.evaluations import Metric
 from fgmix.records.model import Adaptation, Choice, Estimate, Terms
 from fgmix.records.protocols import FROZEN_DEFAULTS
-from fgmix.records.schema import RunSpec
+from fgmix.records.schema import RunSpec, to_plain
 from fgmix.training.resolve import resolve
 
 FROM_SCRATCH = "small_cnn"  # network for image files without pre-trained weights
@@ -66,6 +67,13 @@ def name_request(spec: RunSpec, dataset: DomainDataset, recipes: Sequence[Recipe
     return fingerprint_of([resolve(spec, dataset).name, *(recipe.name for recipe in recipes), f"{seconds:g} s"])
 
 
+def list_given(spec: RunSpec) -> dict[str, Any]:
+    """List the options of a run that a user gave, but for data, method and domains: those that are no defaults."""
+    named = ("dataset", "algorithm", "test_domains")
+    usual = to_plain(RunSpec(**{name: getattr(spec, name) for name in named}))
+    return {name: value for name, value in to_plain(spec).items() if name not in named and usual.get(name) != value}
+
+
 def list_candidates(bench: Workbench, recipes: Sequence[Recipe]) -> list[Candidate]:
     """List the recipes that can use the data of a workbench."""
     kind, size, sources = bench.features.kind, bench.size, len(bench.dataset.domains) - 1
@@ -88,8 +96,18 @@ def list_candidates(bench: Workbench, recipes: Sequence[Recipe]) -> list[Candida
     return usable
 
 
-def make_best(bench: Workbench, recipes: Sequence[Recipe], seconds: float, terms: Terms, notes: Sequence[str]) -> Model:
-    """Try recipes for `seconds`, choose one by leave-one-domain-out, and train it on all domains."""
+def make_best(
+    bench: Workbench, given: RunSpec, recipes: Sequence[Recipe], seconds: float, terms: Terms, notes: Sequence[str]
+) -> Model:
+    """Try recipes for `seconds`, choose one by leave-one-domain-out, and train it on all domains.
+
+    Args:
+        bench: the data, with the options that recipes share.
+        given: the options as the user gave them.
+        recipes: to try.
+        seconds: the budget.
+        terms, notes: for the card.
+    """
     domains = bench.dataset.domain_names
     candidates, samples, holdout = list_candidates(bench, recipes), bench.size.samples, bench.spec.holdout_fraction
     trials = Trials(candidates, domains, samples, holdout, seconds, bench.progress)
@@ -110,6 +128,7 @@ def make_best(bench: Workbench, recipes: Sequence[Recipe], seconds: float, terms
         trials=tried,
         budget=seconds,
         seconds=trials.spent,
+        given=list_given(given),
     )
     adaptation, adapted = adapt_best(trials, plain, terms)
     info = describe(
@@ -137,6 +156,8 @@ class Judged:
 
     chosen: Candidate
     without: dict[str, str]  # by domain, the recipe that is chosen without it
+    held_out: list[HeldOut]  # all domains as predicted by the chosen one
+    reported: list[list[HeldOut]]  # for each domain, all domains as predicted by the one that is chosen without it
     estimate: Estimate
 
 
@@ -152,15 +173,35 @@ def judge(trials: Trials, metric: Metric, terms: Terms, *, by_domain: bool = Fal
     held_out: dict[Candidate, list[HeldOut]] = {each: [] for each in used}
     for each, name in pairs:
         held_out[each].append(each.hold_out(name))
-    unseen = estimate(held_out[chosen], metric=metric, terms=terms, reported=[held_out[each] for each in without])
-    return Judged(chosen, {name: each.recipe.name for name, each in zip(domains, without, strict=True)}, unseen)
+    reported = [held_out[each] for each in without]
+    unseen = estimate(held_out[chosen], metric=metric, terms=terms, reported=reported)
+    names = {name: each.recipe.name for name, each in zip(domains, without, strict=True)}
+    return Judged(chosen, names, held_out[chosen], reported, unseen)
+
+
+def find_helped(gains: Sequence[float]) -> list[bool]:
+    """Tell for each domain whether the mean gain of the others is positive.
+
+    >>> find_helped([0.3, -0.1, 0.0])
+    [False, True, True]
+    """
+    return [sum(gains) - gain > 0 for gain in gains]
 
 
 def adapt_best(trials: Trials, plain: Judged, terms: Terms) -> tuple[Adaptation | None, Network | None]:
-    """Make the model for batches of a new domain, if it is expected to be better than the plain one."""
-    adapted = judge(trials, plain.estimate.metric, terms, by_domain=True)
+    """Make the model for batches of a new domain, if it is expected to be better than the plain one.
+
+    Its estimate reports a domain as adapted if the other domains gain by that, else as not adapted: the mean of all
+    gains, by which it is chosen, is too high.
+    """
+    metric = plain.estimate.metric
+    adapted = judge(trials, metric, terms, by_domain=True)
     if adapted is None or adapted.estimate.value <= plain.estimate.value:
         return None, None
+    values = [[each.value(metric) for each in judged.estimate.metrics.values()] for judged in (adapted, plain)]
+    helps = find_helped([a - b for a, b in zip(*values, strict=True)])
+    reported = [(adapted if own else plain).reported[i] for i, own in enumerate(helps)]
+    unseen = estimate(adapted.held_out, metric=metric, terms=terms, reported=reported)
     domains = []
     for name in trials.domains:
         dataset = plain.chosen.bench.dataset
@@ -168,14 +209,14 @@ def adapt_best(trials: Trials, plain: Judged, terms: Terms) -> tuple[Adaptation 
         domains.append((y, adapted.chosen.guess(name), plain.chosen.guess(name)([np.arange(len(y))])))
     sizes = measure_sizes(domains)
     run, predictor = adapted.chosen.refit()
-    network = build_network(run, predictor, adapted.estimate)
+    network = build_network(run, predictor, unseen)
     network.backbone = nn.Identity()  # the plain model has it
     about = Adaptation(
         recipe=adapted.chosen.recipe.name,
         about=adapted.chosen.recipe.about,
         spec=run.spec,
         without=adapted.without,
-        estimate=adapted.estimate,
+        estimate=unseen,
         sizes=sizes,
         skewed=measure_skewed(domains),
         least=find_least(sizes),

@@ -156,7 +156,7 @@ def _fit_best(asked: Workbench, names: Sequence[str] | None, budget: str | float
             return _load_again(out, asked.device)
         if asked.progress:
             print_notes(*notes, *advise(resolved, dataset, asked.device))
-        model = make_best(replace(asked, spec=spec), recipes, seconds, terms, notes)
+        model = make_best(replace(asked, spec=spec), asked.spec, recipes, seconds, terms, notes)
         return _complete(model, dataset, out)
 
 

@@ -144,7 +144,8 @@ class Model:
 
         network = adapt_network(self.adapted or self.network, read(), self.network.backbone)
         about = self.info.adaptation
-        least = about.estimate.trust.by_class if about else self.info.min_confidence
+        unmeasured = (self.info.terms.min_confidence,) * len(self.info.classes)
+        least = about.estimate.trust.by_class if about else unmeasured
         return Model(structs.replace(self.info, min_confidence=least), network, batch=rows)
 
     @property
