@@ -68,6 +68,13 @@ def test_grouped_samples_are_compared_by_group() -> None:
     assert grouped.domains[0].interval == pytest.approx(single.interval)
     assert grouped.domains[0].p_value is None
     assert grouped.together.p_value is None
+    sizes = np.repeat(np.arange(31), [90, *[1] * 30])  # one unit for accuracies and their difference
+    unequal = compare_domains(
+        [domain("x", y := np.zeros(120, int), sizes > 0, sizes)], [domain("x", y, sizes == 0, sizes)]
+    )
+    for row in (*unequal.domains, unequal.together):
+        assert row.accuracies == pytest.approx((1 / 31, 30 / 31))
+        assert row.difference == pytest.approx(29 / 31)
 
 
 def test_models_that_agree_do_not_differ() -> None:
@@ -96,6 +103,8 @@ def test_models_on_files(vectors_folder: Path, other: Path, tmp_path: Path, caps
     for model, accuracy in ((a, compared.together.accuracies[0]), (b, compared.together.accuracies[1])):
         labels = np.array(model.predict(x).labels)
         assert accuracy == pytest.approx(np.mean([(labels == y)[names == name].mean() for name in new.domain_names]))
+    known = [name for name in new.domain_names if name in b.info.domains]
+    assert len([note for note in compared.notes if ", ".join(known) in note]) == 2  # both were trained on such domains
     assert fgmix("compare", other, vectors_folder, data, "--quiet") == 0
     assert capsys.readouterr().out.startswith("| Domain | samples | A | B |")
 

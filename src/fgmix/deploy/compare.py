@@ -2,8 +2,9 @@
 
 With d_i = 1 if only B is correct on sample i, −1 if only A is, else 0, the difference of a domain's accuracies is the
 mean of its d_i. Its intervals are those of `results.intervals`, with samples in place of trials: for these domains, and
-for a new one like them. If samples have groups, such as patients, d is averaged over each group first: groups are the
-independent units. The exact test of McNemar is a sign test on the samples on which one model alone is correct.
+for a new one like them. If samples have groups, such as patients, d and the accuracies are averaged over each group
+first: groups are the independent units. The exact test of McNemar is a sign test on the samples on which one model
+alone is correct.
 
 McNemar, "Note on the sampling error of the difference between correlated proportions or percentages", 1947,
 https://doi.org/10.1007/BF02295996.
@@ -16,15 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import binomtest
 
-from fgmix.data.dataset import Indices
+from fgmix.data.dataset import DomainDataset, Indices
+from fgmix.data.folders import list_some
 from fgmix.deploy.labelled import LabelledDomain, load_for, predict_labelled
 from fgmix.deploy.model import Model
 from fgmix.errors import UserError
 from fgmix.escape import escape_markdown
 from fgmix.records.metrics import Floats
+from fgmix.records.model import ModelInfo
 from fgmix.results.intervals import Interval, MeanDifference
 from fgmix.results.other_metrics import percent, table
 from fgmix.results.rounding import DASH, difference_text, p_text
@@ -88,9 +90,20 @@ def compare_models(a: Model, b: Model, data: str | Path, *, progress: bool = Tru
             raise UserError(
                 f"Expected the same samples for both models. Found others in domain {one.name!r} of {data}."
             )
-    known = [model.info.data_fingerprint == dataset.fingerprint for model, dataset in zip((a, b), datasets)]
-    notes = [f"Model {name} was trained on these data." for name, is_known in zip("AB", known) if is_known]
+    notes = [note for name, model, each in zip("AB", (a, b), datasets) for note in _note_known(name, model.info, each)]
     return compare_domains(first, second, notes)
+
+
+def _note_known(name: str, info: ModelInfo, dataset: DomainDataset) -> list[str]:
+    """Note data that a model was trained on, or domains of the names of its own."""
+    if info.data_fingerprint == dataset.fingerprint:
+        return [f"Model {name} was trained on these data."]
+    if shared := [domain for domain in dataset.domain_names if domain in info.domains]:
+        return [
+            f"Model {name} was trained on domains of these names: {list_some(shared)}. If they have the same samples, "
+            "this is no test of it."
+        ]
+    return []
 
 
 def _names(model: Model, domain: LabelledDomain) -> list[str]:
@@ -104,7 +117,7 @@ def compare_domains(
     """Compare the predictions of two models for the same domains."""
     pairs = list(zip(first, second, strict=True))
     compared = tuple(_compare(a.name, a.correct, b.correct, a.groups) for a, b in pairs)
-    d = MeanDifference({a.name: _differences(a.correct, b.correct, a.groups) for a, b in pairs})
+    d = MeanDifference({a.name: _average_groups(b.correct - a.correct, a.groups) for a, b in pairs})
     alone = tuple(int(sum(counts)) for counts in zip(*(each.alone for each in compared)))
     is_grouped = any(a.groups is not None for a in first)
     accuracy_a, accuracy_b = (float(np.mean([each.accuracies[i] for each in compared])) for i in (0, 1))
@@ -127,17 +140,19 @@ def _explain(is_grouped: bool, for_new: Interval | None) -> list[str]:
         interval = _write_interval(for_new)
         notes.append(f"Expected difference on a new domain like these: 95 % interval {interval} points.")
     if is_grouped:
-        notes.append("Differences are means of groups, the independent units. McNemar's test would count samples.")
+        notes.append(
+            "Accuracies and differences are means of groups, the independent units. McNemar's test would count samples."
+        )
     return notes
 
 
 def _compare(name: str, a: Indices, b: Indices, groups: Indices | None) -> ComparedDomain:
-    d = MeanDifference({name: _differences(a, b, groups)})
+    d = MeanDifference({name: _average_groups(b - a, groups)})
     alone = int((a > b).sum()), int((b > a).sum())
     return ComparedDomain(
         domain=name,
         samples=len(a),
-        accuracies=(float(a.mean()), float(b.mean())),
+        accuracies=(_average(a, groups), _average(b, groups)),
         difference=d.mean,
         interval=d.interval(),
         alone=alone,
@@ -145,13 +160,17 @@ def _compare(name: str, a: Indices, b: Indices, groups: Indices | None) -> Compa
     )
 
 
-def _differences(a: Indices, b: Indices, groups: Indices | None) -> Floats:
-    """Compute d of every sample, or its mean in every group."""
-    d: npt.NDArray[np.float64] = (b - a).astype(np.float64)
+def _average(hits: Indices, groups: Indices | None) -> float:
+    """Compute an accuracy, with equal weight for each group if there are groups, as for differences."""
+    return float(_average_groups(hits, groups).mean())
+
+
+def _average_groups(values: Indices, groups: Indices | None) -> Floats:
+    """Average the values of samples in every group; without groups, every sample is one."""
     if groups is None:
-        return d
+        return values.astype(np.float64)
     _, members = np.unique(groups, return_inverse=True)
-    means: Floats = np.bincount(members, weights=d) / np.bincount(members)
+    means: Floats = np.bincount(members, weights=values) / np.bincount(members)
     return means
 
 

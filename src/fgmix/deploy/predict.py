@@ -36,20 +36,18 @@ def predict_paths(
 
     Args:
         model: the model.
-        paths: image files, folders of them and CSV manifests with a column `path`; or one .npz file with X; or
-            tables, for a model of one.
+        paths: image files, folders of them and CSV manifests with a column `path`; or one .npz file with X; or one
+            table, for a model of tables.
         probabilities: also give the probability of every class.
         progress: show a bar.
         adapt: adapt the model to all images, or to all rows of a file, as a batch of one new domain.
     """
-    if any(path.suffix.lower() == ".npz" for path in paths):
+    tables = (".csv", ".parquet") if model.info.columns else ()
+    if files := [path for path in paths if path.suffix.lower() in (".npz", *tables)]:
         if len(paths) > 1:
-            raise UserError(f"Expected one .npz file, or images. Found {len(paths)} paths with an .npz among them.")
-        yield from _predict_array(model, paths[0], probabilities, adapt)
-        return
-    if model.info.columns and all(path.suffix.lower() in (".csv", ".parquet") for path in paths):
-        for path in paths:
-            yield from _predict_table(model, path, probabilities, adapt)
+            raise UserError(f"Expected one file of arrays or one table, or images. Found {len(paths)} paths.")
+        predict_file = _predict_array if files[0].suffix.lower() == ".npz" else _predict_table
+        yield from predict_file(model, files[0], probabilities, adapt)
         return
     if model.info.kind != "images":
         expected = "a table (.csv, .parquet)" if model.info.columns else "an .npz file with X"
