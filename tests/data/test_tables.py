@@ -9,7 +9,7 @@ import pytest
 
 from fgmix.data import load
 from fgmix.data.standardisation import fit_standardisation
-from fgmix.data.tables import encode_table, is_table
+from fgmix.data.tables import encode_table, is_table, load_table
 from fgmix.errors import UserError
 from fgmix.records.columns import Column
 
@@ -101,6 +101,16 @@ def test_bad_tables_are_refused(text: str, found: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(UserError, match=found):
         load(str(tmp_path / "t.csv"))
+
+
+def test_tables_are_joined_without_ignored_columns(tmp_path: Path) -> None:
+    for name, text in (
+        ("one", "label,domain,x,id:ignore\n0,a,1,p\n1,a,2,q\n"),
+        ("two", "label,domain,x\n0,b,3\n1,b,4\n"),
+    ):
+        (tmp_path / f"{name}.csv").write_text(text)
+    joined = load_table(tmp_path / "one.csv", tmp_path / "two.csv")
+    assert (joined.domain_names, joined.input_shape) == (("a", "b"), (1,))
 
 
 def test_columns_that_may_identify_rows_are_noted(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from fgmix import fit, load_model
 from fgmix.data import from_arrays, load
 from fgmix.data.dataset import join_datasets
 from fgmix.deploy.add_domain import add_domain
+from fgmix.deploy.overlap import measure_overlap
 from fgmix.errors import UserError
 from workbench import fgmix, save_npz
 
@@ -43,9 +44,13 @@ def test_the_new_model_is_that_of_all_domains(tmp_path: Path, capsys: pytest.Cap
     assert change.model.info.spec.settings == old.info.spec.settings
     x = load(str(new)).domains[0]
     hits = np.array(old.predict(x.inputs.x).labels) == np.array(["a", "b", "c"])[x.y]
-    assert change.accuracy == {"west": hits.mean()}
-    assert [line.split("|")[1].strip() for line in change.lines()[2:7]] == ["east", "north", "south", "west", "mean"]
-    wide = structs.replace(old.info.estimate, interval=(0.1, 0.9))  # as `fit` says it: not as an interval
+    assert change.unseen == {"west": hits.mean()}
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in change.lines()[2:7]]
+    assert [row[0] for row in rows] == ["east", "north", "south", "west", "mean of those in both"]
+    for column in (1, 2):  # the new domain is in neither mean
+        values = [float(row[column].rstrip(" %")) for row in rows if row[1] != "–"]
+        assert np.mean(values[:-1]) == pytest.approx(values[-1], abs=0.1)
+    wide = structs.replace(old.info.estimate, interval=(0.1, 0.9), floor=0.0)  # as `fit` says it: not as an interval
     (line,) = replace(change, before=structs.replace(old.info, estimate=wide)).lines()[8:]
     assert "differ too much" in line
 
@@ -65,13 +70,17 @@ def test_the_new_model_is_that_of_all_domains(tmp_path: Path, capsys: pytest.Cap
 def test_the_recipes_are_tried_again(tmp_path: Path) -> None:
     """Classifiers too: the resolved backbone of their spec is not one that a user asked to train."""
     recipes = {"recipes": ["logistic", "erm"], "device": "cpu", "progress": False}
-    old = fit(save_domains(tmp_path / "old.npz", NAMES[:3]), tmp_path / "model", **recipes)
+    given = {"standardize": False, "class_weight": "balanced", "metric": "macro_f1", "steps": 30}
+    old = fit(save_domains(tmp_path / "old.npz", NAMES[:3]), tmp_path / "model", **recipes, **given)
     new = save_domains(tmp_path / "new.npz", NAMES[3:])
     change = add_domain(old, new, tmp_path / "extended", device="cpu", progress=False)
     assert old.info.choice is not None
     assert change.model.info.choice is not None
     tried = {(each.recipe, each.by_domain) for each in old.info.choice.trials}
     assert {(each.recipe, each.by_domain) for each in change.model.info.choice.trials} == tried
+    assert old.info.choice.given == change.model.info.choice.given == given
+    assert (change.model.info.spec.standardize, change.model.info.spec.class_weight) == (False, "balanced")
+    assert change.lines()[-1].startswith("Macro")
 
 
 def test_tables_are_encoded_together(tmp_path: Path) -> None:
@@ -86,7 +95,9 @@ def test_tables_are_encoded_together(tmp_path: Path) -> None:
     assert change.model.info.domains == ("a", "b", "c", "d")
     colour = next(each for each in change.model.info.columns if each.name == "colour")
     assert "green" in colour.categories
-    assert set(change.accuracy) == {"d"}
+    assert set(change.unseen) == {"d"}
+    with pytest.raises(UserError, match="new domains"):
+        add_domain(change.model, tmp_path / "new.csv", tmp_path / "more", progress=False)
 
 
 def test_images_of_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +116,11 @@ def test_joined_datasets_keep_labels_groups_and_precision() -> None:
     second = from_arrays(1e9 + 1e-3 * x, ["a", "b"] * 2, ["q"] * 4, group=["u", "x", "x", "y"])
     joined = join_datasets(first, second)
     assert [np.array(joined.classes)[each.y].tolist() for each in joined.domains] == [["b", "c"] * 2, ["a", "b"] * 2]
-    assert not {*joined.domains[0].groups} & {*joined.domains[1].groups}  # type: ignore[misc]
+    groups = [np.array(joined.group_names)[each.groups].tolist() for each in joined.domains]
+    assert groups == [["u", "u", "v", "w"], ["u", "x", "x", "y"]]
+    assert measure_overlap(joined).groups == 3 / 8
+    nameless = join_datasets(replace(first, group_names=()), second)
+    assert measure_overlap(nameless).groups == 0
     assert {each.inputs.x.dtype for each in joined.domains} == {np.dtype(np.float64)}  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="input_shape"):
         join_datasets(first, from_arrays(np.zeros((2, 9)), [0, 1], ["r", "r"]))

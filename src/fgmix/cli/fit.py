@@ -7,28 +7,27 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import AcceptCode, Device, Flags, Quiet, Set, flags, forbid, parse_pairs, parse_settings
+from fgmix.cli.options import (
+    AcceptCode,
+    Device,
+    Flags,
+    Quiet,
+    Set,
+    flags,
+    forbid,
+    parse_pairs,
+    parse_settings,
+    split_names,
+)
 from fgmix.errors import UserError
 from fgmix.records.model import Terms
 from fgmix.records.schema import RunSpec
 from fgmix.terminal import print_lines, print_markdown, print_phase
 
 OMITTED = ("dataset", "algorithm", "hparams_seed", "evaluate_train", "snapshots")  # for research, not for a model
-SHOWN = (
-    *("image_size", "backbone", "pretrained", "weights", "frozen"),
-    *("steps", "metric"),
-)
+SHOWN = ("image_size", "backbone", "pretrained", "weights", "frozen", "steps", "metric")
 TRUST = ("min_confidence", "target_accuracy")
-EXTENDING = (
-    "data",
-    "out",
-    "add_domain",
-    "from_",
-    "device",
-    "quiet",
-    "plugin",
-    "data_root",
-)  # parameters of --add-domain
+EXTENDING = ("data", "out", "add_domain", "from_", "device", "quiet", "plugin")  # parameters of --add-domain
 
 
 @flags(options=Flags(RunSpec, omit=OMITTED, everyday=SHOWN), terms=Flags(Terms, everyday=TRUST))
@@ -90,7 +89,7 @@ def fit(
         settings = parse_settings(algorithm, parse_pairs(set_ or []))
     else:
         forbid(context, ("set_",), "without --algorithm")
-        options |= {"budget": budget, "recipes": recipes.split(",") if recipes else None}
+        options |= {"budget": budget, "recipes": split_names([recipes]) if recipes else None}
     how: dict[str, Any] = {"estimated": estimate, "terms": Terms(**terms), "device": device, "progress": not quiet}
     how["accept_code"] = accept_code
     model = fit_model(data, out, algorithm=algorithm, settings=settings, **how, **options)

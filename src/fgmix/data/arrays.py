@@ -97,7 +97,17 @@ def from_arrays(
     notes = [f"Domains without a sample are left out: {list_some(empty)}."] if empty else []
     notes += [*_note_samples(x), *note_groups(parts, group_names), *([] if soft is None else [SOFT])]
     kind = KINDS[x.ndim]
-    return DomainDataset(name, parts, tuple(class_names), x.shape[1:], kind, digest, tuple(notes), tuple(columns))
+    return DomainDataset(
+        name,
+        parts,
+        tuple(class_names),
+        x.shape[1:],
+        kind,
+        digest,
+        notes=tuple(notes),
+        columns=tuple(columns),
+        group_names=tuple(group_names),
+    )
 
 
 def load_npz(path: Path) -> DomainDataset:

@@ -181,6 +181,7 @@ class DomainDataset:
     notes: tuple[str, ...] = ()  # for the user, such as counts that differ from the official ones, or files left out
     columns: tuple[Column, ...] = ()  # of a table, which its features encode
     window: str = ""  # in which grey values of more than 8 bits are shown; empty if no image has them
+    group_names: tuple[str, ...] = ()  # which the groups of domains index
 
     def __post_init__(self) -> None:
         for what, names in (("Domain", self.domain_names), ("Class", self.classes)):
@@ -243,7 +244,7 @@ def fingerprint_of(parts: Iterable[bytes | str | npt.NDArray[Any] | ArrayParts])
 
 
 def join_datasets(first: DomainDataset, second: DomainDataset) -> DomainDataset:
-    """Join the domains of two datasets of one kind; classes are matched by name, and groups kept apart.
+    """Join the domains of two datasets of one kind; classes and groups are matched by name.
 
     Args:
         first: gives the name.
@@ -263,33 +264,47 @@ def join_datasets(first: DomainDataset, second: DomainDataset) -> DomainDataset:
                 f"Expected data that are prepared alike. Found {what} {getattr(first, what)} in {first.name} and "
                 f"{getattr(second, what)} in {second.name}."
             )
-    if shared := sorted({*first.domain_names} & {*second.domain_names}):
-        raise UserError(f"Expected new domains. Found {', '.join(shared)} in both. Rename them.")
+    check_new_domains(first, second)
     classes = tuple(sorted({*first.classes, *second.classes}))
-    last_group = max((int(d.groups.max()) for d in first.domains if d.groups is not None), default=-1)
-    domains = [*_number(first, classes, 0), *_number(second, classes, last_group + 1)]
+    groups = tuple(dict.fromkeys((*_name_groups(first), *_name_groups(second))))
+    domains = [*_number(first, classes, groups), *_number(second, classes, groups)]
     return replace(
         first,
         domains=tuple(_unify(domains)),
         classes=classes,
         fingerprint=fingerprint_of(["joined", first.fingerprint, second.fingerprint]),
         notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
+        group_names=groups,
     )
 
 
-def _number(dataset: DomainDataset, classes: Sequence[str], first_group: int) -> list[Domain]:
-    """Return the domains with labels of the joined classes, and groups numbered from `first_group` on."""
+def check_new_domains(first: DomainDataset, second: DomainDataset) -> None:
+    """Raise an error if a domain of the second dataset is in the first."""
+    if shared := sorted({*first.domain_names} & {*second.domain_names}):
+        raise UserError(f"Expected new domains. Found {', '.join(shared)} in both. Rename them.")
+
+
+def _number(dataset: DomainDataset, classes: Sequence[str], groups: Sequence[str]) -> list[Domain]:
+    """Return the domains with labels and groups numbered as in the joined classes and groups."""
     numbers = np.array([classes.index(name) for name in dataset.classes])
+    place = {name: number for number, name in enumerate(groups)}
+    group_of = np.array([place[name] for name in _name_groups(dataset)], np.int64)
     columns = np.eye(len(classes), dtype=np.float32)[numbers]  # (C, joined C)
     return [
         replace(
             each,
             y=numbers[each.y],
             soft=None if each.soft is None else each.soft @ columns,
-            groups=None if each.groups is None else each.groups + first_group,
+            groups=None if each.groups is None else group_of[each.groups],
         )
         for each in dataset.domains
     ]
+
+
+def _name_groups(dataset: DomainDataset) -> Sequence[str]:
+    """Return the names of the groups; numbers of a dataset without names mean nothing in another one."""
+    last = max((int(each.groups.max()) for each in dataset.domains if each.groups is not None), default=-1)
+    return dataset.group_names or [f"{number} of {dataset.fingerprint}" for number in range(last + 1)]
 
 
 def _unify(domains: Sequence[Domain]) -> list[Domain]:

@@ -113,6 +113,7 @@ def _make_dataset(path: Path, name: str | None, scan: Scan, images: CachedImages
         fingerprint=fingerprint,
         notes=tuple(notes),
         window=images.decoding.window,
+        group_names=tuple(groups),
     )
 
 

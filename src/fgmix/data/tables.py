@@ -102,11 +102,12 @@ def encode_table(path: Path, columns: Sequence[Column]) -> npt.NDArray[np.float6
 
 
 def _append(table: Table, other: Table) -> Table:
-    """Append the rows of another table; of its columns, those of the first are used."""
-    _require_columns(other, list(table.values), f"{table.path} has")
+    """Append the rows of another table; of its columns, those of the first are used, but for ignored ones."""
+    names = [name for name in table.values if table.declared.get(name) != "ignore"]
+    _require_columns(other, names, f"{table.path} has")
     values: dict[str, Values] = {}
-    for name, ours in table.values.items():
-        pair = ours, other.values[name]
+    for name in names:
+        pair = table.values[name], other.values[name]
         alike = len({each.dtype.kind for each in pair}) == 1  # one may have numbers, and the other texts
         values[name] = np.concatenate(pair if alike else list(map(_as_texts, pair)))
     return replace(table, values=values)

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from msgspec import structs
 
 from fgmix.data import DomainDataset
-from fgmix.data.dataset import join_datasets
+from fgmix.data.dataset import check_new_domains, join_datasets
 from fgmix.data.tables import is_table, load_table
 from fgmix.deploy.fit import fit
 from fgmix.deploy.labelled import load_for, predict_labelled
@@ -26,17 +27,10 @@ from fgmix.escape import escape_markdown
 from fgmix.records.evaluations import METRIC_NAMES
 from fgmix.records.files import as_path
 from fgmix.records.model import ModelInfo, write_info
-from fgmix.records.protocols import DEFAULTS
 from fgmix.records.schema import RunSpec
 from fgmix.results.other_metrics import percent, table
 from fgmix.results.rounding import DASH, difference_text
 from fgmix.terminal import print_notes
-
-# Options of a model that was chosen among recipes which the choice keeps; the recipes decide on the others.
-KEPT = (
-    *("data_root", "image_size", "holdout_fraction", "trial_seed", "class_weight", "skip_unreadable", "window"),
-    *("backbone", "pretrained", "weights", "frozen", "views", "seed", "metric"),
-)
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,7 @@ class Change:
 
     before: ModelInfo
     model: Model  # after
-    accuracy: dict[str, float]  # of the model before on each new domain, which it had not seen
+    unseen: dict[str, float]  # the metric of the model before on each new domain, which it had not seen
 
     def lines(self) -> list[str]:
         """Write a table of the estimates by held-out domain, before and after, and how the old model did."""
@@ -53,18 +47,19 @@ class Change:
         if old is None or new is None:
             raise UserError("Expected models with estimates. Found one without.")
         metric = METRIC_NAMES[new.metric]
-        values = {name: each.value(new.metric) for name, each in old.metrics.items()}
-        rows = [
-            _row(escape_markdown(name), values.get(name), each.value(new.metric)) for name, each in new.metrics.items()
-        ]
-        rows.append(_row("mean", old.value, new.value))
+        before, after = ({name: m.value(new.metric) for name, m in each.metrics.items()} for each in (old, new))
+        rows = [_row(escape_markdown(name), before.get(name), value) for name, value in after.items()]
+        both = [name for name in after if name in before]
+        title = f"{metric[0].upper()}{metric[1:]} of the model before on"
+        means = (fmean(each[name] for name in both) for each in (before, after))
+        rows.append(_row("mean of those in both", *means))
         return [
             *table([f"Held-out domain, {metric}", "before", "after", "change in points"], rows).splitlines(),
             "",
             *(
-                f"Accuracy of the model before on {escape_markdown(name)}, which it had not seen: {percent(value)} "
-                f"(estimate {percent(old.accuracy)}, {describe_interval(old)})."
-                for name, value in self.accuracy.items()
+                f"{title} {escape_markdown(name)}, which it had not seen: {percent(value)} "
+                f"(estimate {percent(old.value)}, {describe_interval(old)})."
+                for name, value in self.unseen.items()
             ),
             *warn_of_known(self.model.info),
         ]
@@ -91,36 +86,33 @@ def add_domain(
     if info.estimate is None or info.composition:
         raise UserError("Expected a model of `fgmix fit` with an estimate. Found another. Fit one with all domains.")
     sources = (data,) if data else info.sources or (info.spec.dataset,)
-    dataset, added = _load(model, sources, str(new), progress)
-    scores = predict_labelled(model, load_for(model, new, progress=False))
-    accuracy = {each.name: float(each.correct.mean()) for each in scores}
+    labelled = load_for(model, new, progress=progress)
+    dataset = _load(model, sources, str(new), labelled, progress)
+    unseen = {each.name: each.measure(info.estimate.metric) for each in predict_labelled(model, labelled)}
     fitted = fit(dataset, out, terms=info.terms, device=device, progress=progress, **_list_options(info))
     fitted = replace(fitted, info=structs.replace(fitted.info, sources=(*map(str, sources), str(new))))
     write_info(out, fitted.info)
-    return Change(info, fitted, {name: accuracy[name] for name in added})
+    return Change(info, fitted, unseen)
 
 
-def _load(model: Model, sources: Sequence[str], new: str, progress: bool) -> tuple[DomainDataset, list[str]]:
-    """Load the data of a model together with a new domain; return also the names of what is new."""
-    if model.info.columns and is_table(as_path(new)):  # encoded together: a category may be new
-        paths = list(map(as_path, (*sources, new)))
+def _load(model: Model, sources: Sequence[str], path: str, new: DomainDataset, progress: bool) -> DomainDataset:
+    """Load the data of a model together with new ones from a path, which were loaded for the model."""
+    if model.info.columns and is_table(as_path(path)):  # encoded together: a category may be new
+        paths = list(map(as_path, (*sources, path)))
         before, joined = load_table(*paths[:-1]), load_table(*paths)
+        check_new_domains(before, new)
     else:
-        *known, last = (load_for(model, each, progress=progress) for each in (*sources, new))
-        before = reduce(join_datasets, known)
-        joined = join_datasets(before, last)
+        before = reduce(join_datasets, (load_for(model, each, progress=progress) for each in sources))
+        joined = join_datasets(before, new)
     if before.fingerprint != model.info.data_fingerprint:
         print_notes("The data of the model have changed since it was trained: more than the new domain differs.")
-    return joined, [name for name in joined.domain_names if name not in before.domain_names]
+    return joined
 
 
 def _list_options(info: ModelInfo) -> dict[str, Any]:
     """List the arguments of `fit` that made a model, except its data."""
-    spec = {name: getattr(info.spec, name) for name in RunSpec.__struct_fields__}
     if info.choice is None:
-        return {name: value for name, value in spec.items() if name not in ("dataset", "test_domains")}
+        names = (name for name in RunSpec.__struct_fields__ if name not in ("dataset", "test_domains"))
+        return {name: getattr(info.spec, name) for name in names}
     recipes = [each.recipe for each in info.choice.trials]
-    kept = {name: spec[name] for name in KEPT}
-    if info.kind != "images" and kept["backbone"] == DEFAULTS[info.kind].backbone:
-        del kept["backbone"]  # one that is named leaves classifiers out
-    return {"recipes": list(dict.fromkeys(recipes)), "budget": info.choice.budget, **kept}
+    return {"recipes": list(dict.fromkeys(recipes)), "budget": info.choice.budget, **info.choice.given}

@@ -15,7 +15,9 @@ from fgmix.data.folders import list_some
 from fgmix.data.tables import is_table, load_table
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError
+from fgmix.records.evaluations import Metric
 from fgmix.records.files import as_path
+from fgmix.records.metrics import metrics
 from fgmix.training.prepare import choose_load_options
 
 
@@ -33,6 +35,11 @@ class LabelledDomain:
         """1 where the most probable class is the label, else 0."""
         hits: Indices = (self.predicted.probabilities.argmax(axis=1) == self.y).astype(np.int64)
         return hits
+
+    def measure(self, metric: Metric) -> float:
+        """Compute a metric of the predictions."""
+        p = self.predicted.probabilities.astype(np.float64)
+        return metrics(self.y, p.argmax(axis=1), p).value(metric)
 
 
 def load_for(model: Model, data: str | Path, *, progress: bool = True) -> DomainDataset:
