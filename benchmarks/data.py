@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
+from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
@@ -237,12 +238,5 @@ def samples_of(files: Sequence[ImageFile]) -> list[list[tuple[Path, int]]]:
 @contextmanager
 def cache_at(folder: Path) -> Iterator[None]:
     """Use `folder` as the cache within the block: a measurement must neither find a cache nor leave one."""
-    before = os.environ.get("FGMIX_CACHE")
-    os.environ["FGMIX_CACHE"] = str(folder)
-    try:
+    with patch.dict(os.environ, FGMIX_CACHE=str(folder)):
         yield
-    finally:
-        if before is None:
-            del os.environ["FGMIX_CACHE"]
-        else:
-            os.environ["FGMIX_CACHE"] = before

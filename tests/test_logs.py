@@ -65,7 +65,7 @@ def test_every_evaluation_is_handed_on_once_and_an_error_costs_nothing(spec: Run
 @pytest.fixture
 def wandb(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     module = StandIn()
-    module.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
+    module.__spec__ = importlib.machinery.ModuleSpec("wandb", None, origin="here")
     monkeypatch.setitem(sys.modules, "wandb", module)
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     return module
@@ -157,6 +157,6 @@ def test_a_log_that_fails_does_not_stop_the_run(
 def test_a_target_that_is_unknown_or_missing_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="Did you mean 'tensorboard'"):
         logs.check_names(["tensorbord"])
-    monkeypatch.setattr(logs, "find_spec", lambda _: None)
+    monkeypatch.setattr("fgmix.errors.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"Run `pip install 'fgmix\[wandb\]'`"):
         logs.check_names(["wandb"])

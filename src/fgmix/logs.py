@@ -11,11 +11,10 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from fgmix.errors import UserError, unknown
+from fgmix.errors import require_package, unknown
 from fgmix.records.evaluations import Evaluation
 from fgmix.records.schema import ResolvedSpec, RunRecord, to_plain
 from fgmix.records.store import RunFolder
@@ -31,10 +30,7 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if name not in TARGETS:
             raise unknown("target of --log", name, TARGETS)
-        if find_spec(name) is None:
-            raise UserError(
-                f"Expected the library {name} for --log {name}. It is not installed. Run `pip install 'fgmix[{name}]'`."
-            )
+        require_package(name, name)
     return tuple(dict.fromkeys(names))
 
 

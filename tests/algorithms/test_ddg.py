@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Adam
 
-from algorithms.toys import toy_algorithm, toy_batches
+from algorithms.toys import batches_of, has_same_state, state_of, toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Batches
 from fgmix.algorithms.ddg import DDG, PIXEL, draw_pairs, dual_step, exchange, half_away, positives
@@ -26,21 +26,8 @@ def ddg(**settings: Any) -> DDG:
     return algorithm
 
 
-def batches_of(b: int = 4, k: int = 3) -> Batches:
-    return [(x.double(), y) for x, y in toy_batches(k, b=b)]
-
-
 def whole(batches: Batches) -> tuple[Tensor, Tensor]:
     return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
-
-
-def state_of(module: nn.Module) -> dict[str, Tensor]:
-    return {n: t.clone() for n, t in module.state_dict().items() if isinstance(t, Tensor)}
-
-
-def same(before: dict[str, Tensor], module: nn.Module) -> bool:
-    after = state_of(module)
-    return all(torch.equal(before[name], after[name]) for name in before)
 
 
 def assert_close_modules(ours: nn.Module, theirs: nn.Module, atol: float = 1e-7) -> None:
@@ -210,7 +197,7 @@ def test_stage_0_leaves_the_model_bit_identical() -> None:
     before = {name: state_of(module) for name, module in algorithm.named_children()}
     for _ in range(5):
         algorithm.step(toy_batches(b=4))
-    moved = {name for name, state in before.items() if not same(state, getattr(algorithm, name))}
+    moved = {name for name, state in before.items() if not has_same_state(state, getattr(algorithm, name))}
     assert moved == {"generator", "D", "range"}
     assert algorithm.featurizer.training
 
@@ -309,8 +296,8 @@ def test_stage_1_leaves_the_discriminator_and_the_snapshot() -> None:
     learning = {n: state_of(getattr(algorithm, n)) for n in ("featurizer", "classifier", "generator")}
     w = algorithm.w.clone()
     algorithm.step(batches)
-    assert all(same(state, getattr(algorithm, name)) for name, state in frozen.items())
-    assert not any(same(state, getattr(algorithm, name)) for name, state in learning.items())
+    assert all(has_same_state(state, getattr(algorithm, name)) for name, state in frozen.items())
+    assert not any(has_same_state(state, getattr(algorithm, name)) for name, state in learning.items())
     assert algorithm.w != w
 
 
@@ -319,9 +306,9 @@ def test_snapshot_is_the_generator_of_stage_0s_end_and_part_of_the_state() -> No
     algorithm.step(batches)
     algorithm.step(batches)
     generator = state_of(algorithm.generator)
-    assert not same(generator, algorithm.snapshot_generator)
+    assert not has_same_state(generator, algorithm.snapshot_generator)
     algorithm.step(batches)
-    assert same(generator, algorithm.snapshot_generator)
+    assert has_same_state(generator, algorithm.snapshot_generator)
     saved = algorithm.state_dict()
     assert {"w", "snapshot_E_s.net.stem.0.weight", "snapshot_generator.Dec.head.0.weight"} <= saved.keys()
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 from torch.optim import Adam
 
-from algorithms.toys import toy_algorithm, toy_batches
+from algorithms.toys import batches_of, has_same_state, state_of, toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, Batches
 from fgmix.algorithms.l2a_ot import L2AOT
@@ -25,21 +25,8 @@ def l2a_ot(**settings: Any) -> L2AOT:
     return algorithm
 
 
-def batches_of(b: int = 4, k: int = 3) -> Batches:
-    return [(x.double(), y) for x, y in toy_batches(k, b=b)]
-
-
 def stacked(batches: Batches) -> tuple[Tensor, Tensor]:
     return torch.stack([x for x, _ in batches]), torch.stack([y for _, y in batches])
-
-
-def state_of(module: nn.Module) -> dict[str, Tensor]:
-    return {n: t.clone() for n, t in module.state_dict().items() if isinstance(t, Tensor)}
-
-
-def same(before: dict[str, Tensor], module: nn.Module) -> bool:
-    after = state_of(module)
-    return all(torch.equal(before[name], after[name]) for name in before)
 
 
 def naive_cost(a: Tensor, b: Tensor, eps: float = 0.05) -> Tensor:
@@ -138,8 +125,8 @@ def test_generators_step_moves_the_generator_alone() -> None:
     others = {n: state_of(m) for n, m in algorithm.named_children() if n != "G"}
     G = state_of(algorithm.G)
     algorithm.update_generator(*stacked(batches))
-    assert all(same(before, getattr(algorithm, name)) for name, before in others.items())
-    assert not same(G, algorithm.G)
+    assert all(has_same_state(before, getattr(algorithm, name)) for name, before in others.items())
+    assert not has_same_state(G, algorithm.G)
 
 
 def test_models_step_does_not_leak_into_the_generator() -> None:
@@ -149,7 +136,7 @@ def test_models_step_does_not_leak_into_the_generator() -> None:
     others = {n: state_of(getattr(algorithm, n)) for n in ("G", "C", "D")}
     algorithm.G.zero_grad()
     algorithm.update_model(x_novel, stacked(batches)[1].flatten(), x_novel, stacked(batches)[1].flatten())
-    assert all(same(before, getattr(algorithm, name)) for name, before in others.items())
+    assert all(has_same_state(before, getattr(algorithm, name)) for name, before in others.items())
     assert all(p.grad is None for p in algorithm.G.parameters())
 
 
@@ -166,17 +153,17 @@ def test_critics_learn_first_and_the_model_takes_erms_step_meanwhile() -> None:
     for _ in range(2):  # 0.2 of 10 steps
         assert "critic_domain" in algorithm.step(batches)
         erm.step(batches)
-    assert same(G, algorithm.G)
-    assert not same(C, algorithm.C)
-    assert not same(D, algorithm.D)
+    assert has_same_state(G, algorithm.G)
+    assert not has_same_state(C, algorithm.C)
+    assert not has_same_state(D, algorithm.D)
     for ours, theirs in zip(algorithm.featurizer.parameters(), erm.featurizer.parameters()):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
 
     C, D = state_of(algorithm.C), state_of(algorithm.D)
     assert "novelty" in algorithm.step(batches)
-    assert same(C, algorithm.C)
-    assert same(D, algorithm.D)
-    assert not same(G, algorithm.G)
+    assert has_same_state(C, algorithm.C)
+    assert has_same_state(D, algorithm.D)
+    assert not has_same_state(G, algorithm.G)
 
 
 def test_critics_tell_classes_and_domains_apart() -> None:
@@ -198,8 +185,8 @@ def test_backbone_critics_keep_their_statistics_while_the_generator_learns() -> 
     statistics = algorithm.featurizer[1].running_mean.clone()
     assert not torch.equal(C["features.1.running_mean"], torch.zeros(8))
     algorithm.step(batches)
-    assert same(C, algorithm.C)
-    assert same(D, algorithm.D)
+    assert has_same_state(C, algorithm.C)
+    assert has_same_state(D, algorithm.D)
     assert not torch.equal(statistics, algorithm.featurizer[1].running_mean)
 
 

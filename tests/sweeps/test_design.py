@@ -24,11 +24,6 @@ from sweeps.toys import QUICK, Here, make_data, toy_sweep
 from training.killed_run import toy_data
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_data(tmp_path_factory.mktemp("data"))
-
-
 def test_every_combination_once(data: str) -> None:
     runs = plan(toy_sweep(data, "erm", "coral", trials=2, hparams=3))
     assert len(runs) == len({run.name for run in runs}) == 2 * 3 * 3 * 2  # algorithms, test domains, draws, trials

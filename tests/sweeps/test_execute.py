@@ -27,11 +27,6 @@ from sweeps.toys import QUICK, Here, Refuse, make_data, records, sessions, table
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
 def finished(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed sweep of ERM, one run per test domain."""
     run(out := tmp_path_factory.mktemp("finished"), toy_sweep(data))

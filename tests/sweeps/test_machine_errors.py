@@ -33,11 +33,6 @@ def caused_by(cause: Exception) -> Exception:
     return error
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_data(tmp_path_factory.mktemp("data"))
-
-
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     """Errors that training raises, one after the other; without any it trains."""

@@ -18,6 +18,7 @@ from fgmix.data.dataset import Indices
 from fgmix.records.metrics import Floats
 from fgmix.records.model import Bin
 
+BINS = 10  # of equal width, of a reliability diagram
 LOG_T = (-3.0, 3.0)  # bounds of log T
 
 
@@ -56,18 +57,17 @@ def calibrate_logits(logits: Floats, temperature: float) -> Floats:
     return probabilities
 
 
-def measure_reliability(probabilities: Sequence[Floats], y: Sequence[Indices], bins: int = 10) -> tuple[Bin, ...]:
+def measure_reliability(probabilities: Sequence[Floats], y: Sequence[Indices]) -> tuple[Bin, ...]:
     """Measure accuracy against confidence in bins, with equal weight for each domain, without empty bins.
 
     Args:
         probabilities: of each domain, (n_e, C).
         y: its labels.
-        bins: of equal width.
     """
     confidence = np.concatenate([p.max(axis=1) for p in probabilities])
     correct = np.concatenate([p.argmax(axis=1) == t for p, t in zip(probabilities, y, strict=True)])
     weight = np.concatenate([np.full(len(t), 1 / (len(t) * len(y))) for t in y])
-    which = np.minimum((confidence * bins).astype(int), bins - 1)
+    which = np.minimum((confidence * BINS).astype(int), BINS - 1)
     filled = []
     for b in np.unique(which):
         inside = weight * (which == b)

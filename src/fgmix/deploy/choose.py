@@ -53,7 +53,6 @@ from fgmix.deploy.hold_out import (
 )
 from fgmix.deploy.novelty import Familiar
 from fgmix.deploy.recipes import GROUP, Recipe, Size
-from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
 from fgmix.networks.stages import sections
 from fgmix.progress import Progress, format_duration
@@ -274,8 +273,6 @@ class Candidate:
             return fitted, fmean(each.accuracy for each in scores), fmean(each.value(self.metric) for each in scores)
         how: dict[str, Any] = {"device": self.bench.device, "accept_code": self.bench.accept_code}
         opened = train_and_open(run, self.bench.out / RUNS, self.bench.dataset, progress=False, **how)
-        if opened.record.status == "diverged":
-            raise UserError(f"The run {opened.folder} diverged at step {opened.record.diverged_at}.")
         return opened.algorithm(*select_weights(opened.record)), *measure_in_domain(opened)
 
     def _fit(self, run: PreparedRun, parts: Sequence[PartName]) -> FittedClassifier:

@@ -30,6 +30,7 @@ from fgmix.records.model import (
 
 LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are reported
 MOST_CLASSES = 100  # of a confusion matrix
+UPPER = (1 + 0.95) / 2  # quantile of the upper end of a 95 % interval
 
 
 @dataclass(frozen=True)
@@ -120,14 +121,11 @@ def check_shared_classes(labels: Sequence[Indices], hint: str = "") -> None:
         )
 
 
-def prediction_interval(
-    values: Sequence[float], share: float = 0.95, *, floor: float = 0.0
-) -> tuple[float, float] | None:
-    """Predict an interval for one more value: m ± t·s·√(1 + 1/k), clipped to [0, 1]. None for fewer than three.
+def prediction_interval(values: Sequence[float], *, floor: float = 0.0) -> tuple[float, float] | None:
+    """Predict a 95 % interval for one more value: m ± t·s·√(1 + 1/k), clipped to [0, 1]. None for fewer than three.
 
     Args:
         values: k values with mean m and standard deviation s.
-        share: coverage of the interval.
         floor: lower bound of s².
 
     Example:
@@ -139,18 +137,17 @@ def prediction_interval(
     if k < 3:
         return None
     s = max(float(np.var(values, ddof=1)), floor) ** 0.5
-    half = float(student.ppf((1 + share) / 2, k - 1)) * s * (1 + 1 / k) ** 0.5
+    half = float(student.ppf(UPPER, k - 1)) * s * (1 + 1 / k) ** 0.5
     mean = float(np.mean(values))
     return max(0.0, mean - half), min(1.0, mean + half)
 
 
-def count_domains(spread: float, width: float, share: float = 0.95) -> int | None:
-    """Count the domains from which on a prediction interval has a width, if they differ as much as now.
+def count_domains(spread: float, width: float) -> int | None:
+    """Count the domains from which on a 95 % prediction interval has a width, if they differ as much as now.
 
     Args:
         spread: standard deviation s of the values of domains.
         width: that is wanted.
-        share: coverage of the interval.
 
     Returns None if no number is enough: the interval is never narrower than 2·1.96·s.
 
@@ -160,7 +157,7 @@ def count_domains(spread: float, width: float, share: float = 0.95) -> int | Non
     """
     k: int
     for k in (*range(3, 30), 50, 100):
-        quantile = float(student.ppf((1 + share) / 2, k - 1))
+        quantile = float(student.ppf(UPPER, k - 1))
         if 2 * quantile * spread * (1 + 1 / k) ** 0.5 <= width:
             return k
     return None

@@ -310,13 +310,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             prepared = prepare(spec, dataset, device=self.device, progress=self.verbose)
             if self.verbose:
                 print_notes(*list_notes(spec, prepared.spec))
-            run = train_and_open(prepared, Path(folder), dataset, device=self.device, progress=self.verbose)
-            if run.record.status == "diverged":
-                raise UserError(
-                    f"Training diverged at step {run.record.diverged_at}: its loss was not finite. Lower the learning "
-                    'rate: settings={"lr": …}.'
-                )
-            yield run
+            yield train_and_open(prepared, Path(folder), dataset, device=self.device, progress=self.verbose)
 
     def _compute_logits(self, X: npt.ArrayLike) -> torch.Tensor:
         """Compute h(g(x)) of all samples (n, C), on the CPU."""

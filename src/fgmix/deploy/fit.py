@@ -282,11 +282,6 @@ def _train_run(
     """Train or read a run; the bar counts its steps in both cases."""
     before = bar.done
     opened = train_and_open(run, folder, dataset, progress=bar, **how)
-    if opened.record.status == "diverged":
-        raise UserError(
-            f"The run {opened.folder} diverged at step {opened.record.diverged_at}: its loss was not finite. "
-            "Lower the learning rate: --set lr=…"
-        )
     bar.skip(before + run.spec.steps - bar.done)
     return opened
 

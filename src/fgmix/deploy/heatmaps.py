@@ -11,7 +11,6 @@ Selvaraju et al., "Grad-CAM", 2017, https://arxiv.org/abs/1610.02391; Captum: ht
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,7 @@ from fgmix.data.augment import ImageInputs
 from fgmix.deploy.labelled import predict_domain
 from fgmix.deploy.model import Model
 from fgmix.deploy.network import Network
-from fgmix.errors import UserError
+from fgmix.errors import UserError, require_package
 from fgmix.networks.stages import stages
 from fgmix.records.files import make_folder
 from fgmix.records.model import HeatMap
@@ -40,8 +39,8 @@ def check_heat_maps(n: int, dataset: DomainDataset) -> None:
     """Raise an error, before anything is trained, if heat maps are wanted and cannot be drawn."""
     if n and dataset.kind != "images":
         raise UserError(f"Heat maps are of image files. Found {dataset.kind} in {dataset.name}. Drop --heatmaps.")
-    if n and find_spec("captum") is None:
-        raise UserError("Expected the library captum. It is not installed. Run `pip install 'fgmix[heatmaps]'`.")
+    if n:
+        require_package("captum", "heatmaps")
 
 
 def add_heat_maps(model: Model, dataset: DomainDataset, out: Path) -> Model:

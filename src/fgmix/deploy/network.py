@@ -44,7 +44,6 @@ class Standardise(nn.Module):
         return Standardisation(mean, scale, float(self.tail), self.imputes)
 
     def forward(self, x: Tensor) -> Tensor:
-        # The same map as `Standardisation.__call__`, for export: change both together.
         if self.imputes:
             x = torch.where(x.isnan(), self.mean, x)
         z = ((x - self.mean) / self.scale).clamp(-FURTHEST, FURTHEST)

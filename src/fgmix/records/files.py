@@ -136,6 +136,12 @@ def at_once(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
+def append_line(path: Path, content: dict[str, Any]) -> None:
+    """Append an object to a .jsonl file, for `read_lines`; on a full disk the line is lost."""
+    with suppress(OSError), open(path, "a", encoding="utf-8", opener=at_once) as file:
+        file.write(json.dumps(content) + "\n")
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Read the objects in a .jsonl file without digests, if it exists, but for lines that a crash left incomplete."""
     if not os.path.isfile(path):

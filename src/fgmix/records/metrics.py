@@ -26,7 +26,7 @@ from msgspec.structs import asdict
 from fgmix.records.evaluations import Metrics, Rates
 
 MOST_CLASSES = 32  # of a confusion matrix: with more, records are large and figures unreadable
-BINS = 15  # of the calibration error
+BINS = 15  # of equal width, of the calibration error
 UNBALANCED = 3  # size of the largest class over the smallest, from which on accuracy is misleading
 
 Array = npt.NDArray[Any]
@@ -101,21 +101,20 @@ def auroc(scores: Array, positive: npt.NDArray[np.bool_]) -> float | None:
     return float((rank[which][positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
 
 
-def calibration_error(probabilities: Floats, y: Ints, bins: int = BINS) -> float:
+def calibration_error(probabilities: Floats, y: Ints) -> float:
     """Compute the expected calibration error: the gap between confidence and accuracy in bins, mean over samples.
 
     Args:
         probabilities: (n, C).
         y: labels.
-        bins: of equal width.
 
     Example:
         >>> calibration_error(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 0, 1]))  # confidence 0.80, accuracy 0.75
         0.05
     """
     confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == y
-    which = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = [abs((confidence[which == b] - correct[which == b]).sum()) for b in range(bins)]
+    which = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gaps = [abs((confidence[which == b] - correct[which == b]).sum()) for b in range(BINS)]
     return round(float(np.sum(gaps)) / len(y), 12)
 
 

@@ -46,52 +46,44 @@ class Rules:
 
 _TORCHVISION = {"resnet18": "tv_in1k", "resnet50": "tv_in1k"}  # torchvision's IMAGENET1K_V1
 
+_CLEAN = Rules(
+    about="DomainBed's published protocol with validation on images that are not augmented",
+    commit="",
+    steps=5000,
+    tags=_TORCHVISION,
+    freeze_bn=True,
+    augmented_validation=False,
+    longer={"DomainNet": (15000, 1000)},  # the FGMix paper's number of steps; DomainBed runs 5,001
+)
+_DOMAINBED = Rules(
+    about="what DomainBed's published tables, and those of the FGMix paper, are made with",
+    commit="DomainBed before 3dfdc8e (July 2024)",
+    steps=5001,
+    tags=_TORCHVISION,
+    freeze_bn=True,
+    augmented_validation=True,
+    mlp="domainbed_mlp",
+    interpolation="bilinear",
+    first_evaluation=1,  # DomainBed evaluates after its step 0
+    longer={"DomainNet": (5001, 1000)},
+    fixes_optimizer=True,  # DomainBed has Adam at a constant rate alone
+)
+
 PROTOCOLS: dict[Protocol, Rules] = {
-    "clean": Rules(
-        about="DomainBed's published protocol with validation on images that are not augmented",
-        commit="",
-        steps=5000,
-        tags=_TORCHVISION,
-        freeze_bn=True,
-        augmented_validation=False,
-        longer={"DomainNet": (15000, 1000)},  # the FGMix paper's number of steps; DomainBed runs 5,001
-    ),
-    "domainbed-2020": Rules(
-        about="what DomainBed's published tables, and those of the FGMix paper, are made with",
-        commit="DomainBed before 3dfdc8e (July 2024)",
-        steps=5001,
-        tags=_TORCHVISION,
-        freeze_bn=True,
-        augmented_validation=True,
-        mlp="domainbed_mlp",
-        interpolation="bilinear",
-        first_evaluation=1,  # DomainBed evaluates after its step 0
-        longer={"DomainNet": (5001, 1000)},
-        fixes_optimizer=True,  # DomainBed has Adam at a constant rate alone
-    ),
-    "domainbed-2024": Rules(
+    "clean": _CLEAN,
+    "domainbed-2020": _DOMAINBED,
+    "domainbed-2024": replace(
+        _DOMAINBED,
         about="DomainBed since July 2024",
         commit="DomainBed 3dfdc8e and later (b93c22a)",
-        steps=5001,
         tags={"resnet18": "tv_in1k", "resnet50": "ram_in1k"},
         freeze_bn=False,
-        augmented_validation=True,
-        mlp="domainbed_mlp",
-        interpolation="bilinear",
-        first_evaluation=1,
-        longer={"DomainNet": (5001, 1000)},
-        fixes_optimizer=True,
     ),
-    "clip-2024": Rules(  # docs/clip.md says which papers agree on what
+    "clip-2024": replace(  # docs/clip.md says which papers agree on what
+        _CLEAN,
         about="fine-tuning of CLIP ViT-B/16 against the texts of the classes",
-        commit="",
-        steps=5000,
-        tags=_TORCHVISION,
-        freeze_bn=True,
-        augmented_validation=False,
         backbone="open_clip:ViT-B-16.openai",
         head="text-frozen",
-        longer={"DomainNet": (15000, 1000)},
         optimizer={"optimizer": "adamw", "schedule": "cosine", "weight_decay": 0.1},
     ),
 }

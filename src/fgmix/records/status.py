@@ -102,15 +102,15 @@ def state_of(folder: Path) -> State:
     run = RunFolder(folder)
     if run.is_done:
         return "diverged" if _read_entry(run.record, "status") == "diverged" else "done"
-    if is_locked(folder) or is_held(run.attempt_lock):  # or its worker loads the data
+    if is_locked(folder):
         return "running"
     return "failed" if run.has_failed else "waiting"
 
 
 def is_locked(folder: Path) -> bool:
-    """Say whether a living process works on a run, here or on another machine."""
+    """Say whether a living process works on a run or loads its data for an attempt, here or on another machine."""
     run = RunFolder(folder)
-    return is_held(run.lock) or is_held_elsewhere(run.claim)
+    return is_held(run.lock) or is_held_elsewhere(run.claim) or is_held(run.attempt_lock)
 
 
 def read_outcome(folder: Path) -> Outcome:

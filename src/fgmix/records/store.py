@@ -8,7 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from fgmix.errors import UserError, machine_error
 from fgmix.records.digests import Damaged, damage_error, open_entry, seal_line, strip_digest, strip_line
 from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import (
+    append_line,
     at_once,
     check_path,
     make_folder,
@@ -277,9 +278,7 @@ class RunFolder:
             place = {"pid": os.getpid(), "host": platform.node(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
             steps = {"first_step": first, "last_step": state.step}
             line = {**steps, **place, "started": started, "seconds": time.monotonic() - clock}
-            # A full disk has already been reported.
-            with suppress(OSError), open(self.sessions, "a", encoding="utf-8", opener=at_once) as file:
-                file.write(json.dumps(line) + "\n")
+            append_line(self.sessions, line)  # a full disk has already been reported
 
 
 def write_record(record: RunRecord, path: Path) -> None:

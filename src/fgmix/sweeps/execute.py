@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import platform
 import sys
@@ -26,8 +25,8 @@ from fgmix.errors import MachineError, UserError, find_machine_failure
 from fgmix.logs import Log, check_names
 from fgmix.progress import Progress
 from fgmix.records.code import list_files, load_plugin
-from fgmix.records.files import at_once, make_folder
-from fgmix.records.locks import hold_lock, is_held
+from fgmix.records.files import append_line, make_folder
+from fgmix.records.locks import hold_lock
 from fgmix.records.schema import RunRecord
 from fgmix.records.status import (
     CurrentStep,
@@ -176,9 +175,7 @@ def _stop_like_ctrl_c() -> Iterator[Stop]:
 
 def _launch_or_wait(launch: Launch, missing: Sequence[PlannedRun], out: Path, bar: Progress) -> str:
     """Launch the runs that no other process works on; return how the machine failed if that left runs waiting."""
-    # a process that works on a run trains it, or loads its data for an attempt
-    folders = {run.name: RunFolder(out / run.name) for run in missing}
-    free = [run for run in missing if not (is_locked(out / run.name) or is_held(folders[run.name].attempt_lock))]
+    free = [run for run in missing if not is_locked(out / run.name)]
     if not free:
         time.sleep(POLL_SECONDS)
         return ""
@@ -299,11 +296,9 @@ def _spare_modules() -> None:
 def postpone(folder: Path, error: MachineError, device: str) -> Outcome:
     """Note that the machine failed during a run, which says nothing about the run: it waits for another attempt."""
     place = {"host": platform.node(), "device": device, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
-    line = json.dumps({**place, "at": time.time(), "reason": str(error)})
+    line = {**place, "at": time.time(), "reason": str(error)}
     with suppress(OSError, MachineError):  # the disk may be what failed
-        path = RunFolder(make_folder(folder)).attempts
-        with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=at_once) as file:
-            file.write(f"{line}\n")
+        append_line(RunFolder(make_folder(folder)).attempts, line)
     return Outcome(folder.name, "waiting", str(error))
 
 

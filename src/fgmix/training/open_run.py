@@ -226,9 +226,14 @@ def open_run(
 def train_and_open(run: PreparedRun, out: Path, dataset: DomainDataset, *, device: str, **how: Any) -> OpenedRun:
     """Train a run, or read it if it is finished, and open it with the data that were prepared for training.
 
-    `how` are arguments of `train_prepared`.
+    `how` are arguments of `train_prepared`. A run that diverged is an error.
     """
     record = train_prepared(run, out, device=device, **how)
+    if record.status == "diverged":
+        raise UserError(
+            f"Training diverged at step {record.diverged_at}: its loss was not finite. Lower the learning rate, the "
+            "setting `lr`."
+        )
     folder = out / run.spec.name
     return OpenedRun(record, replace(run, spec=record.spec), dataset, folder, pick_device(device))
 

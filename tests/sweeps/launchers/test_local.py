@@ -223,11 +223,6 @@ def command(data: str, out: Path) -> list[str]:
     return [str(FGMIX), "sweep", *what, *options, "--averaging-start=20", "--device", "cpu", "--out", str(out)]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_data(tmp_path_factory.mktemp("data"))
-
-
 @pytest.fixture
 def start(data: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts `fgmix sweep` on a folder; what is left of it is ended after the test."""

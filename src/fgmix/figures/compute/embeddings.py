@@ -136,7 +136,7 @@ def _add_mixed(own: _Points, mixture: Mixture, xy: Floats) -> _Points:
     return {name: np.concatenate([values, mixed[name]]) for name, values in own.items()}
 
 
-def make_thumbnails(samples: Sequence[Sample], side: int = THUMBNAIL) -> Bytes:
+def make_thumbnails(samples: Sequence[Sample]) -> Bytes:
     """Make small pictures of all samples, (n, s, s, 3); none if they are not images.
 
     The lowest and the highest value of all become 0 and 255, which undoes a normalisation up to a slight tint.
@@ -145,7 +145,7 @@ def make_thumbnails(samples: Sequence[Sample], side: int = THUMBNAIL) -> Bytes:
     for x in (x for sample in samples for x in sample.inputs()):
         if x.ndim != 4:
             return np.zeros((0, 1, 1, 3), dtype=np.uint8)
-        s = min(side, *x.shape[-2:])
+        s = min(THUMBNAIL, *x.shape[-2:])
         small.append(torch.nn.functional.interpolate(x[:, :3], size=(s, s), mode="area"))
     pixels = torch.cat(small)
     low, high = pixels.min(), pixels.max()

@@ -15,7 +15,6 @@ import secrets
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from submitit.core.utils import FailedJobError
 from submitit.helpers import DelayedSubmission
 
 from fgmix.errors import UserError, bad_value
-from fgmix.records.files import make_folder
+from fgmix.records.files import append_line, make_folder
 from fgmix.records.status import Outcome
 from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.execute import Report
@@ -66,8 +65,7 @@ class Job:
 
     def _write(self, outcome: Outcome) -> None:
         # On a full disk the outcome is lost, but the job continues: the sweep checks the runs' folders at the end.
-        with suppress(OSError), open(self.file, "a", encoding="utf-8", errors="backslashreplace") as opened:
-            opened.write(json.dumps(asdict(outcome)) + "\n")
+        append_line(self.file, asdict(outcome))
 
 
 def run_slurm(
