@@ -9,7 +9,7 @@ import pytest
 from copying import replace
 from fgmix.data import load
 from fgmix.records.schema import RunSpec
-from fgmix.sweeps.calibrate import Calibration, RunCost, calibrate, count_checkpoint_bytes, estimate
+from fgmix.sweeps.calibrate import Calibration, RunCost, calibrate, count_checkpoint_bytes, estimate_cost
 from sweeps.toys import make_data
 
 
@@ -36,7 +36,7 @@ CALIBRATION = Calibration(
 def test_an_estimate_by_hand(data: str) -> None:
     """Three domains of 30: 6 held out of each of two sources, all 30 of the test domain, in 3 evaluations."""
     run = spec(data, steps=10, eval_every=4, batch_size=20, averaging="none")
-    found = estimate(run, load(data), CALIBRATION)
+    found = estimate_cost(run, load(data), CALIBRATION)
     assert found == RunCost(1, 10 * 2.0 * 20 / 10 + 3 * (6 + 6 + 30) * (0.25 + 0.5), 2 * 1000, steps=10)
 
 
@@ -44,7 +44,7 @@ def test_steps_after_shared_ones_cost_what_they_cost(data: str) -> None:
     """FGMix trains its first steps as ERM does; what is left to it after a trunk are the dear ones."""
     run = spec(data, steps=10, eval_every=10, batch_size=10, averaging="none")
     phases = replace(CALIBRATION, step_seconds={0.5: 5.0, 0.1: 2.0, 0.9: 5.0}, read_seconds=0.0, score_seconds=0.0)
-    assert [estimate(run, load(data), phases, start).seconds for start in (0, 2, 10)] == [10 * 4.0, 8 * 5.0, 0.0]
+    assert [estimate_cost(run, load(data), phases, start).seconds for start in (0, 2, 10)] == [10 * 4.0, 8 * 5.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_steps_after_shared_ones_cost_what_they_cost(data: str) -> None:
 def test_averages_training_parts_and_snapshots_count(
     data: str, fields: dict[str, object], read: int, scored: int, size: int
 ) -> None:
-    found = estimate(spec(data, steps=1, batch_size=10, averaging_start=0, **fields), load(data), CALIBRATION)
+    found = estimate_cost(spec(data, steps=1, batch_size=10, averaging_start=0, **fields), load(data), CALIBRATION)
     assert found.seconds == 2.0 + read * 0.25 + scored * 0.5
     assert found.bytes == size
 

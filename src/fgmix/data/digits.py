@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
 from fgmix.data.files import read_arrays, write_arrays
-from fgmix.data.mnist import Digits, Pixels, bundled_mnist, check_size
+from fgmix.data.mnist import Digits, Pixels, bundled_mnist, check_only_size
 from fgmix.data.registry import LoadOptions, register_dataset
 from fgmix.errors import MachineError, UserError
 from fgmix.records.digests import Damaged
@@ -62,7 +62,7 @@ OVERSAMPLING = 4  # glyphs are placed on a grid finer by this factor, then avera
 )
 def load_digits(options: LoadOptions) -> DomainDataset:
     """Load the embedded dataset: four domains, ten classes, inputs (3, 32, 32); the same for every trial seed."""
-    check_size("digits", SIDE, options)
+    check_only_size("digits", SIDE, options)
     domains = read_or_build(cache_dir() / cache_name())
     parts = tuple(Domain(name, ArrayInputs(x), y) for name, (x, y) in domains.items())
     fingerprint = fingerprint_of([*CLASSES, *(part for name, (x, y) in domains.items() for part in (name, x, y))])

@@ -131,7 +131,7 @@ def read_idx(file: Path, axes: int) -> Pixels:
         raise UserError(f"Expected a whole idx file at {file}. Found: {error}. Download it again.") from error
 
 
-def check_size(dataset: str, side: int, options: LoadOptions) -> None:
+def check_only_size(dataset: str, side: int, options: LoadOptions) -> None:
     """Raise an error for an image size other than the dataset's only one."""
     if options.image_size not in (None, side):
         raise bad_value("image_size", f"{side}, the one size of {dataset}", options.image_size, "Leave it out.")
@@ -148,7 +148,7 @@ def _deal(
 
     The digits are those of full MNIST if the data root contains it, else the bundled ones, with a note.
     """
-    check_size(name, 28, options)
+    check_only_size(name, 28, options)
     digits = full_mnist(options.root) if options.root else None
     images, labels = digits or bundled_mnist()
     where = f"no MNIST idx files under {options.root}" if options.root else "no data root given"

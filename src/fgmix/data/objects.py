@@ -30,12 +30,11 @@ from fgmix.data.dataset import (
     fingerprint_of,
 )
 from fgmix.data.standardisation import as_units
-from fgmix.data.transforms import check_result, digest_outcome, forbid_global_generators
+from fgmix.data.transforms import Transform, check_result, digest_outcome, forbid_global_generators
 from fgmix.errors import UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.files import cache_dir, make_folder, read_bytes, write_bytes
 
-Augment = Callable[[Tensor, torch.Generator], Tensor]
 # Attributes of a loaded object.
 OPTIONS = ("classes", "transform", "labels", "holdout", "sample_weight", "group", "fingerprint", "concurrent")
 
@@ -183,7 +182,7 @@ class SampleRows:
 class SampleInputs(ArrayInputs):
     """Samples that are read when they are used, and augmented in training."""
 
-    augment: Augment | None = None
+    augment: Transform | None = None
     augment_code: str = ""
 
     @property

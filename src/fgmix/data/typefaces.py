@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, fingerprint_of
-from fgmix.data.mnist import Digits, Pixels, check_size
+from fgmix.data.mnist import Digits, Pixels, check_only_size
 from fgmix.data.registry import LoadOptions, register_dataset
 from fgmix.seeding import numpy_generator
 
@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 @register_dataset("typefaces", "embedded: 28×28 grey capital letters in 30 domains (typefaces)", depends_on_trial=False)
 def load_typefaces(options: LoadOptions) -> DomainDataset:
     """Load the embedded letters: 30 domains, 10 classes, inputs (1, 28, 28); the same for every trial seed."""
-    check_size("typefaces", SIDE, options)
+    check_only_size("typefaces", SIDE, options)
     domains = {name: draw_domain(name, glyphs) for name, glyphs in read_glyphs().items()}
     parts = tuple(Domain(name, ArrayInputs(x), y) for name, (x, y) in domains.items())
     fingerprint = fingerprint_of([*CLASSES, *(part for name, (x, y) in domains.items() for part in (name, x, y))])

@@ -57,12 +57,12 @@ from fgmix.networks import build_featurizer
 from fgmix.networks.stages import sections
 from fgmix.progress import Progress, format_duration
 from fgmix.records.code import describe_plug_in
-from fgmix.records.evaluations import Metric, Rates
+from fgmix.records.evaluations import Metric, Rates, Share
 from fgmix.records.files import make_folder, read_bytes, read_json, write_bytes, write_json
 from fgmix.records.metrics import rates
-from fgmix.records.model import Share, Trial
+from fgmix.records.model import Trial
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_plain
-from fgmix.sweeps.calibrate import calibrate, estimate
+from fgmix.sweeps.calibrate import calibrate, estimate_cost
 from fgmix.training.devices import pick_device
 from fgmix.training.open_run import PartName, Predictor, draw_sample, find_device, train_and_open
 from fgmix.training.prepare import PreparedRun, locate_activations, prepare_data, split_and_standardise
@@ -203,7 +203,7 @@ class Candidate:
         spec = self.resolve()
         timed = calibrate(spec, self.bench.dataset, device=self.bench.device, repeats=1, budget=TIMED)
         extraction = timed.activations.seconds if timed.activations else 0.0
-        return estimate(spec, self.bench.dataset, timed).seconds + extraction / len(self.bench.dataset.domains)
+        return estimate_cost(spec, self.bench.dataset, timed).seconds + extraction / len(self.bench.dataset.domains)
 
     def train(self, *held_out: str) -> Fold:
         """Train the recipe without some domains and score it there; a finished training is read."""

@@ -29,7 +29,7 @@ from fgmix.records.metrics import is_unbalanced
 from fgmix.records.options import options_of
 from fgmix.records.schema import ResolvedSpec, RunSpec
 from fgmix.records.store import RunFolder
-from fgmix.sweeps.calibrate import calibrate, estimate
+from fgmix.sweeps.calibrate import calibrate, estimate_cost
 from fgmix.terminal import print_notes
 from fgmix.training.devices import pick_device
 from fgmix.training.resolve import resolve
@@ -108,7 +108,7 @@ def announce(
 def _describe_cost(left: Sequence[ResolvedSpec], runs: int, dataset: DomainDataset, device: str) -> str:
     """Name the runs that are left and the time of all of their steps, calibrated on a few steps of the last run."""
     calibration = calibrate(left[-1], dataset, device=device, budget=BUDGET)
-    seconds = sum(estimate(spec, dataset, calibration).seconds for spec in left)
+    seconds = sum(estimate_cost(spec, dataset, calibration).seconds for spec in left)
     count = f"{runs} run{'s' if runs > 1 else ''}" if len(left) == runs else f"{len(left)} of {runs} runs"
     return f"{count} of {left[-1].steps:,} steps, about {format_duration(seconds)} on {pick_device(device)}"
 

@@ -27,6 +27,7 @@ METRIC_NAMES: dict[Metric, str] = {
     "balanced_accuracy": "balanced accuracy",
     "macro_f1": "macro F1",
 }
+# Only of means of counts: a quotient of sums may exceed 1 by its rounding.
 Share = Annotated[float, Meta(ge=0, le=1)]
 Shares = dict[str, dict[str, Share]]  # domain → split ("train", "holdout") → share of correct predictions
 Scores = dict[str, dict[str, float]]  # domain → split → value

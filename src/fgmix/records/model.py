@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from fgmix.errors import UserError
 from fgmix.records.columns import Column
 from fgmix.records.digests import Damaged
-from fgmix.records.evaluations import METRIC_NAMES, Metric, Metrics, Model
+from fgmix.records.evaluations import METRIC_NAMES, Metric, Metrics, Model, Share
 from fgmix.records.files import may_exist, read_json, write_json
 from fgmix.records.options import About, check_options
 from fgmix.records.protocols import Kind
@@ -28,8 +28,6 @@ TARGET = 0.9  # accuracy of trusted predictions
 Dtype = Literal["uint8", "uint16", "float32", "float64"]
 Combination = Literal["uniform", "greedy", "ensemble", "interpolation"]
 
-# Only of means of counts: a quotient of sums may exceed 1 by its rounding.
-Share = Annotated[float, Meta(ge=0, le=1)]
 TargetShare = Annotated[float, Meta(gt=0, le=1)]
 Images = Annotated[int, Meta(ge=0, le=1000)]
 Temperature = Annotated[float, Meta(gt=0)]

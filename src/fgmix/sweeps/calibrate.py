@@ -164,7 +164,7 @@ def _count_bytes(state: object) -> int:
     return sum(_count_bytes(part) for part in parts)
 
 
-def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, start: int = 0) -> RunCost:
+def estimate_cost(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, start: int = 0) -> RunCost:
     """Estimate time and disk space of one run, for which another run has trained the first `start` steps.
 
     The time of a step is assumed to be proportional to the batch size.

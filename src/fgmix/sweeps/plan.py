@@ -12,7 +12,14 @@ from fgmix.errors import UserError
 from fgmix.progress import format_duration
 from fgmix.records.files import cache_dir
 from fgmix.records.rows import spec_row
-from fgmix.sweeps.calibrate import ActivationCost, Calibration, RunCost, calibrate, count_checkpoint_bytes, estimate
+from fgmix.sweeps.calibrate import (
+    ActivationCost,
+    Calibration,
+    RunCost,
+    calibrate,
+    count_checkpoint_bytes,
+    estimate_cost,
+)
 from fgmix.sweeps.design import PlannedRun, Sweep
 from fgmix.training.devices import pick_device, torch_threads
 from fgmix.training.resolve import list_notes, resolve
@@ -68,7 +75,7 @@ def estimate_costs(sweeps: Iterable[Sweep], *, device: str = "auto", workers: in
         start = trunks[name] if trunk in trained else 0
         trained.add(trunk)
         each = PlannedRun(name, spec, trunks[name], tuple(list_notes(spec, run)))
-        cost = estimate(run, data, calibration, start)
+        cost = estimate_cost(run, data, calibration, start)
         checkpoints = count_checkpoint_bytes(run, calibration)
         costed.append(CostedRun(each, data.name, cost, checkpoints, data.kind == "images", calibration.activations))
     impossible = {key: str(error) for key, error in calibrations.items() if isinstance(error, UserError)}
