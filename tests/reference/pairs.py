@@ -8,7 +8,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from fgmix.functional.kernels import rbf_kernel
+from fgmix.functional.kernels import BANDWIDTHS
 
 
 def mean_over_pairs(distance: Callable[[Tensor, Tensor], Tensor], samples: Sequence[Tensor]) -> Tensor:
@@ -19,6 +19,12 @@ def mean_over_pairs(distance: Callable[[Tensor, Tensor], Tensor], samples: Seque
 def moment_distance(a: Tensor, b: Tensor) -> Tensor:
     """mean (μ_a − μ_b)² + mean (C_a − C_b)² of two samples (n, d)."""
     return (a.mean(0) - b.mean(0)).square().mean() + (torch.cov(a.T) - torch.cov(b.T)).square().mean()
+
+
+def rbf_kernel(x: Tensor, y: Tensor) -> Tensor:
+    """K_ij = Σ_γ exp(−γ ‖x_i − y_j‖²), from differences."""
+    squares = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
+    return torch.stack([torch.exp(-gamma * squares) for gamma in BANDWIDTHS]).sum(0)
 
 
 def mmd(a: Tensor, b: Tensor) -> Tensor:

@@ -12,23 +12,6 @@ from fgmix.functional import widen
 BANDWIDTHS = (1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3)  # DomainBed's γ, for codes of any scale
 
 
-def rbf_kernel(x: Tensor, y: Tensor, gammas: Sequence[float] = BANDWIDTHS) -> Tensor:
-    """Compute K_ij = Σ_γ exp(−γ ‖x_i − y_j‖²).
-
-    Distances are computed from differences. The expansion ‖x‖² + ‖y‖² − 2xᵀy is faster but has an error of 1e-4 at
-    ‖x‖² = 250 in float32, which changes exp(−1000·0) from 1 to 0.89.
-
-    x (n, d) and y (m, d) are codes, K is (n, m).
-
-    >>> rbf_kernel(torch.zeros(1, 3), torch.zeros(2, 3)).tolist()
-    [[7.0, 7.0]]
-    """
-    with torch.autocast(x.device.type, enabled=False):
-        distance = torch.cdist(widen(x), widen(y), compute_mode="donot_use_mm_for_euclid_dist")
-    gamma = distance.new_tensor(gammas).view(-1, 1, 1)
-    return torch.exp(-gamma * distance.square()).sum(0)
-
-
 def mmd(samples: Sequence[Tensor], gammas: Sequence[float] = BANDWIDTHS) -> Tensor:
     """Compute the squared maximum mean discrepancy, mean over pairs of samples; a single sample has the distance 0.
 
@@ -54,7 +37,11 @@ def mmd(samples: Sequence[Tensor], gammas: Sequence[float] = BANDWIDTHS) -> Tens
 
 
 def _pair_distances(z: Tensor) -> Tensor:
-    """Compute ‖z_i − z_j‖ of all i < j, in rows of i: from differences, as in `rbf_kernel`."""
+    """Compute ‖z_i − z_j‖ of all i < j, in rows of i, from differences.
+
+    The expansion ‖x‖² + ‖y‖² − 2xᵀy has an error of 1e-4 at ‖x‖² = 250 in float32, which changes exp(−1000·0) from 1 to
+    0.89.
+    """
     if z.device.type != "mps":
         return torch.pdist(z)  # a tenth of the time of `cdist`; not available on Apple's GPUs
     i, j = torch.triu_indices(len(z), len(z), 1, device=z.device)
