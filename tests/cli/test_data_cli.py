@@ -32,6 +32,10 @@ def test_check_refuses_what_is_not_a_folder(
 ) -> None:
     assert call(monkeypatch, "data", "check", str(tmp_path / "none")) == 2
     assert capsys.readouterr().err.startswith("fgmix: ")
+    for name, text in (("table.csv", "label,domain,x\n0,a,1\n"), ("arrays.npz", "")):
+        (tmp_path / name).write_text(text)
+        assert call(monkeypatch, "data", "check", str(tmp_path / name)) == 2
+        assert "fgmix fit" in capsys.readouterr().err
 
 
 @pytest.fixture

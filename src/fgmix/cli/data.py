@@ -111,7 +111,15 @@ def download(
 def _locate(images: str, data_root: Path | None) -> Path:
     """Find the images of a benchmark by its name, or return the given path."""
     from fgmix.data.benchmarks import find_images
+    from fgmix.data.tables import is_table
     from fgmix.records.benchmarks import BENCHMARKS
     from fgmix.records.files import as_path
 
-    return find_images(BENCHMARKS[images], data_root) if images in BENCHMARKS else as_path(images)
+    if images in BENCHMARKS:
+        return find_images(BENCHMARKS[images], data_root)
+    path = as_path(images)
+    if path.suffix.lower() == ".npz" or is_table(path):
+        raise UserError(
+            f"Expected images. Found a table or arrays in {path}. `fgmix fit` prints what it finds in them."
+        )
+    return path
