@@ -51,19 +51,20 @@ Scores = dict[tuple[str, Model], dict[Pair, float]]  # accuracies in percent by 
 
 
 def complete_trials(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return the records of the trials that have every arm on every test domain."""
+    """Return the records of the trials that have every arm on every test domain; a run that diverged is none."""
     wanted = {(arm, domain) for arm in ARMS for domain in records[0].domains}
     found: dict[int, set[tuple[str, ...]]] = {}
     for record in records:
-        found.setdefault(record.spec.trial_seed, set()).add((record_row(record).key, *record.spec.test_domains))
-    return [record for record in records if wanted <= found[record.spec.trial_seed]]
+        if record.status == "done":
+            found.setdefault(record.spec.trial_seed, set()).add((record_row(record).key, *record.spec.test_domains))
+    return [record for record in records if wanted <= found.get(record.spec.trial_seed, set())]
 
 
 def describe(records: Sequence[RunRecord]) -> list[str]:
     """Lines of all tables, and how many trials they rest on."""
     runs = complete_trials(records)
     trials = len({run.spec.trial_seed for run in runs})
-    lines = [f"Complete trials: {trials} of {TRIALS}.{'' if trials >= TRIALS else ' No verdict before nine.'}"]
+    lines = [f"Complete trials: {trials} (declared: {TRIALS}).{'' if trials >= TRIALS else ' No verdict before nine.'}"]
     if not runs:
         return lines
     scores: Scores = {
@@ -80,7 +81,8 @@ def describe_claims(scores: Scores) -> Iterator[str]:
     """Lines of the two primary claims on averaged weights, with tests and verdicts."""
     found = {pair: compare(scores, *pair, "swa") for pair in CLAIMS}
     differs = holm([compute_p_value(each) for each in found.values()])
-    within = holm([each.test_equivalence(MARGIN) or 0.0 for each in found.values()])
+    tested = [each.test_equivalence(MARGIN) for each in found.values()]
+    within = holm([1.0 if p is None else p for p in tested])
     yield f"| claim | p (Holm) | p (±{MARGIN}, Holm) | verdict |"
     yield "| --- | ---: | ---: | --- |"
     for (pair, each), p, p_equivalent in zip(found.items(), differs, within):
@@ -138,7 +140,9 @@ def judge(mean: float, p: float, p_equivalent: float) -> str:
     """Judge a claim by its corrected p-values: of no difference, and of one of the margin or more."""
     small = f"equivalent within ±{MARGIN}" if p_equivalent <= LEVEL else ""
     if p <= LEVEL:
-        return ", ".join(filter(None, ("supported" if mean > 0 else "not supported: worse", small)))
+        return ", ".join(
+            filter(None, ("supported for these test domains" if mean > 0 else "not supported: worse", small))
+        )
     return small or "cannot be decided"
 
 
