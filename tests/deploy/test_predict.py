@@ -124,7 +124,7 @@ def test_arrays(tmp_path: Path, image_model: Model, pictures: Path) -> None:
         ([tmp_path / "y.npz"], "Expected X among the arrays of .*. Found features. Rename"),
         ([tmp_path / "cut.npz"], "Expected a whole .npz file"),
         ([tmp_path / "no.npz"], "cannot be read"),
-        ([tmp_path / "x.npz", tmp_path / "y.npz"], "Expected one file of arrays"),
+        ([tmp_path / "x.npz", tmp_path / "y.npz"], "Expected one .npz file"),
         ([pictures], "as arrays"),
     ):
         with pytest.raises(UserError, match=expected):

@@ -45,7 +45,7 @@ def predict_paths(
     tables = (".csv", ".parquet") if model.info.columns else ()
     if files := [path for path in paths if path.suffix.lower() in (".npz", *tables)]:
         if len(paths) > 1:
-            raise UserError(f"Expected one file of arrays or one table, or images. Found {len(paths)} paths.")
+            raise UserError(f"Expected one .npz file, one table, or images. Found {len(paths)} paths.")
         predict_file = _predict_array if files[0].suffix.lower() == ".npz" else _predict_table
         yield from predict_file(model, files[0], probabilities, adapt)
         return
