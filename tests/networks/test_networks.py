@@ -144,6 +144,24 @@ def test_the_gradient_of_channels_last_maps_is_channels_last(monkeypatch: pytest
     torch.testing.assert_close(*gradients)
 
 
+def test_pools_that_are_called_otherwise_are_left_alone() -> None:
+    class Pool(nn.Module):
+        def forward(self, maps: list[torch.Tensor]) -> torch.Tensor:
+            return maps[0].mean((2, 3))
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.global_pool = nn.Conv2d(3, 4, 3), Pool()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.global_pool(maps=[self.conv(x)]) + self.global_pool([self.conv(x)])
+
+    net = Net()
+    build.keep_layout(net)
+    net(torch.randn(2, 3, 8, 8)).sum().backward()
+
+
 def test_domainbeds_mlp_ends_in_a_linear_layer() -> None:
     """Linear–ReLU–Linear–ReLU–Linear of width 256, so that codes have both signs; ours ends in the ReLU."""
     x = torch.randn(64, 7)

@@ -80,13 +80,15 @@ def keep_layout(net: nn.Module) -> None:
     and activation before the mean would then read two layouts at once, which takes them ten times as long in bfloat16.
     """
     for name, module in net.named_modules():
-        if name.rpartition(".")[2] == "global_pool":  # as in every model of timm
+        if name.rpartition(".")[2] == "global_pool":  # as in the convolutional networks of timm
             module.register_forward_pre_hook(_keep_layout_of_maps)
 
 
-def _keep_layout_of_maps(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    h = inputs[0]
-    if h.requires_grad and h.ndim == 4 and not torch.compiler.is_compiling():  # compiled code chooses its own layouts
+def _keep_layout_of_maps(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+    h = inputs[0] if inputs else None
+    if not isinstance(h, Tensor) or h.ndim != 4 or not h.requires_grad or torch.compiler.is_compiling():
+        return  # compiled code chooses its own layouts
+    if h.is_contiguous(memory_format=torch.channels_last):  # not in networks whose maps are (n, h, w, c)
         h.register_hook(lambda gradient: gradient.contiguous(memory_format=torch.channels_last))
 
 
