@@ -79,6 +79,16 @@ def test_the_recipes_are_tried_again(tmp_path: Path) -> None:
     tried = {(each.recipe, each.by_domain) for each in old.info.choice.trials}
     assert {(each.recipe, each.by_domain) for each in change.model.info.choice.trials} == tried
     assert old.info.choice.given == change.model.info.choice.given == given
+    older = replace(old, info=structs.replace(old.info, choice=structs.replace(old.info.choice, given=None)))
+    with pytest.raises(UserError, match="older"):
+        add_domain(older, new, tmp_path / "more", progress=False)
+    assert change.before.estimate is not None
+    moved = structs.replace(
+        change.before.estimate,
+        domains=tuple(structs.replace(each, domain=each.domain.upper()) for each in change.before.estimate.domains),
+    )
+    lines = replace(change, before=structs.replace(change.before, estimate=moved)).lines()
+    assert not any("in both" in line for line in lines)
     assert (change.model.info.spec.standardize, change.model.info.spec.class_weight) == (False, "balanced")
     assert change.lines()[-1].startswith("Macro")
 

@@ -12,7 +12,7 @@ from sklearn.metrics import multilabel_confusion_matrix
 from deploy.made import vectors
 from deploy.test_estimate import held_out
 from fgmix import fit
-from fgmix.deploy.card import render_html
+from fgmix.deploy.card import model_card, render_html
 from fgmix.deploy.estimate import estimate
 from fgmix.deploy.summary import describe_interval, summarize_model
 from fgmix.records.model import Estimate, Overlap
@@ -44,6 +44,14 @@ def test_a_classifier_is_not_described_as_a_network(tmp_path: Path) -> None:
         assert words in network
         assert words.replace("30", "300") not in classifier
     assert "kernel, C = 3, trained on all samples" in classifier
+
+
+def test_two_domains_that_are_alike_have_samples_enough(tmp_path: Path) -> None:
+    info = fit(vectors(2), tmp_path / "model", algorithm="erm", steps=30, progress=False).info
+    assert info.estimate is not None
+    assert info.estimate.interval is None
+    estimate = structs.replace(info.estimate, floor=1.0)
+    assert "so few" not in model_card(structs.replace(info, estimate=estimate))
 
 
 def test_too_few_samples_are_told_from_domains_that_differ() -> None:

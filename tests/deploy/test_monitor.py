@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,10 @@ def test_distances_of_held_out_domains_are_within_one_network(model: Model, tmp_
             assert domain.reference.samples == 24  # holdout samples of two domains
             found += [d.distance for d in compare_summaries(domain.reference, domain.predictions) if d.name == name]
         assert ends == (min(found), max(found))
+    domains = tuple(structs.replace(each, reference=None) for each in model.info.estimate.domains)
+    older = structs.replace(model.info, estimate=structs.replace(model.info.estimate, domains=domains))
+    with pytest.raises(UserError, match="older"):
+        monitor(replace(model, info=older), [tmp_path / "x.npz"], progress=False)
 
 
 def test_new_samples_of_known_domains_are_near_and_shifted_ones_far(model: Model, tmp_path: Path) -> None:

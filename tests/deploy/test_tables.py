@@ -10,6 +10,7 @@ import pytest
 from deploy.made import QUICK
 from fgmix import fit, load_model
 from fgmix.deploy.export import export_model
+from fgmix.deploy.monitor import monitor
 from fgmix.deploy.predict import predict_paths
 from fgmix.errors import UserError
 
@@ -40,8 +41,10 @@ def test_a_table_becomes_a_model(tmp_path: Path) -> None:
     assert [row["error"] for row in rows] == [""] * 150
     truth = [line.split(",")[0] for line in new.read_text().splitlines()[1:]]
     assert np.mean([row["label"] == label for row, label in zip(rows, truth)]) > 0.8
-    with pytest.raises(UserError, match="table"):
-        list(predict_paths(loaded, [tmp_path / "image.png"], progress=False))
+    for paths in ([tmp_path / "image.png"], [new, new]):
+        with pytest.raises(UserError, match="table"):
+            list(predict_paths(loaded, paths, progress=False))
+    assert monitor(loaded, [new, new], progress=False).samples == 300
     with pytest.raises(UserError, match="standardize"):
         fit(tmp_path / "t.csv", tmp_path / "other", standardize=False, **QUICK)
 

@@ -46,6 +46,10 @@ def test_lambda_examples_of_the_paper() -> None:
     a = torch.tensor([0.1, 0.6, 0.3])
     assert scale_and_shift(a, 3.0).tolist() == pytest.approx([-0.367, 1.133, 0.233], abs=5e-4)
     assert torch.equal(scale_and_shift(a, 1.0), a)
+    k = torch.rand(2, 17)  # first without gradients, then with
+    with torch.inference_mode():
+        scale_and_shift(k, 2.0)
+    scale_and_shift(k.requires_grad_(), torch.tensor(2.0, requires_grad=True)).sum().backward()
 
 
 @pytest.mark.parametrize("lam", [-2.0, 0.0, 1.0, 3.0, 8.0])

@@ -28,7 +28,9 @@ def predict(
     model: Model,
     images: Annotated[
         list[Path],
-        typer.Argument(metavar="IMAGES", help="images, folders of images, a manifest, a table, or an .npz file with X"),
+        typer.Argument(
+            metavar="IMAGES", help="images, folders of images, a manifest, or one table or .npz file with X"
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="file to write (.csv or .jsonl); by default printed")

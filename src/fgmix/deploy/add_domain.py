@@ -51,8 +51,9 @@ class Change:
         rows = [_row(escape_markdown(name), before.get(name), value) for name, value in after.items()]
         both = [name for name in after if name in before]
         title = f"{metric[0].upper()}{metric[1:]} of the model before on"
-        means = (fmean(each[name] for name in both) for each in (before, after))
-        rows.append(_row("mean of those in both", *means))
+        if both:
+            means = (fmean(each[name] for name in both) for each in (before, after))
+            rows.append(_row("mean of those in both", *means))
         return [
             *table([f"Held-out domain, {metric}", "before", "after", "change in points"], rows).splitlines(),
             "",
@@ -114,5 +115,9 @@ def _list_options(info: ModelInfo) -> dict[str, Any]:
     if info.choice is None:
         names = (name for name in RunSpec.__struct_fields__ if name not in ("dataset", "test_domains"))
         return {name: getattr(info.spec, name) for name in names}
+    if info.choice.given is None:
+        raise UserError(
+            "Expected a model that stores the options it was fitted with. Found an older one. Fit it again."
+        )
     recipes = [each.recipe for each in info.choice.trials]
     return {"recipes": list(dict.fromkeys(recipes)), "budget": info.choice.budget, **info.choice.given}

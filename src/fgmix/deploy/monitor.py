@@ -96,6 +96,11 @@ def monitor(model: Model, paths: Sequence[Path], baseline: Sequence[Path] = (), 
     if reference is None:
         raise UserError("Expected a model that stores how its predictions are distributed. Found none: fit it again.")
     estimate = None if baseline else info.estimate
+    if estimate and not all(domain.reference for domain in estimate.domains):
+        raise UserError(
+            "Expected a model that stores how far its held-out domains were. Found an older one. Fit it again, or pass "
+            "--baseline."
+        )
     return Report(
         samples=batch.samples,
         failed=failed,
@@ -148,7 +153,8 @@ def _measure_held_out(estimate: Estimate) -> dict[str, tuple[float, float]]:
 
 def _predict(model: Model, paths: Sequence[Path], progress: bool) -> tuple[PredictionSummary, int]:
     """Predict a batch; return a summary and the number of samples that cannot be predicted."""
-    rows = list(predict_paths(model, paths, progress=progress))
+    parts = [[path] for path in paths] if model.info.columns else [paths]  # of tables, rows need not be told apart
+    rows = [row for part in parts for row in predict_paths(model, part, progress=progress)]
     sound = [row for row in rows if not row["error"]]
     if not sound:
         first = f" ({next(iter(rows[0].values()))}: {rows[0]['error']})" if rows else ""

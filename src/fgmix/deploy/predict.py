@@ -1,4 +1,4 @@
-"""`fgmix predict`: one row per image in files and folders, or per row of an array in an .npz file."""
+"""`fgmix predict`: one row per image in files and folders, or per row of a table or of an array in an .npz file."""
 
 from __future__ import annotations
 

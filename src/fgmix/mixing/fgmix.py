@@ -58,7 +58,7 @@ class Mixed:
     y: Tensor  # their classes (n,); −100 for codes of zeros, which `cross_entropy` ignores
     policy_loss: Tensor  # to be minimised by the policy
     discriminator_loss: Tensor  # and by the discriminator
-    metrics: dict[str, Tensor]  # detached scalars, see `FGMix.idle_metrics`
+    metrics: dict[str, Tensor]  # detached scalars, not to be changed in place; see `FGMix.idle_metrics`
     weights: Tensor  # ã of each mixed code (n, k), detached; a negative weight means extrapolation
 
 
@@ -461,7 +461,8 @@ class FGMix(nn.Module):
 @lru_cache(16)
 def _make_count(n: int, device: torch.device) -> Tensor:
     """Return n as a metric."""
-    return torch.tensor(float(n), device=device)
+    with torch.inference_mode(False):
+        return torch.tensor(float(n), device=device)
 
 
 def _to_nothing(gradient: Tensor) -> list[Tensor]:  # noqa: ARG001

@@ -23,7 +23,8 @@ def scale_and_shift(a: Tensor, lam: Tensor | float) -> Tensor:
 @lru_cache(16)
 def _make_uniform(k: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return 1/k."""
-    return torch.tensor(1 / k, dtype=dtype, device=device)
+    with torch.inference_mode(False):  # a later call may need gradients
+        return torch.tensor(1 / k, dtype=dtype, device=device)
 
 
 def dirichlet_weights(

@@ -187,9 +187,8 @@ class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
     operating: tuple[tuple[OperatingPoint, ...], ...] = ()
     # by class, for sensitivities of 0.01, 0.02, …, 1; likewise
     thresholds: tuple[tuple[float, ...], ...] = ()
-    floor: float = (
-        0.0  # standard deviation of the value by the number of samples alone: the least that the interval uses
-    )
+    # standard deviation of the value by the number of samples alone, the least that the interval uses
+    floor: float = 0.0
 
     @property
     def has_few_samples(self) -> bool:
@@ -234,7 +233,7 @@ class Choice(Struct, frozen=True, forbid_unknown_fields=True):
     trials: tuple[Trial, ...]  # in the order of their cost
     budget: float  # seconds
     seconds: float  # spent
-    given: dict[str, Any] = {}  # options of a run that the user gave, for `fit --add-domain`
+    given: dict[str, Any] | None = None  # options of a run that the user gave; None in models made before it
 
 
 class HeatMap(Struct, frozen=True, forbid_unknown_fields=True):

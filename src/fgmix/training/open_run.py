@@ -231,8 +231,8 @@ def train_and_open(run: PreparedRun, out: Path, dataset: DomainDataset, *, devic
     record = train_prepared(run, out, device=device, **how)
     if record.status == "diverged":
         raise UserError(
-            f"Training diverged at step {record.diverged_at}: its loss was not finite. Lower the learning rate, the "
-            "setting `lr`."
+            f"Training diverged at step {record.diverged_at} of {run.spec.name}: its loss was not finite. Lower the "
+            "learning rate, the setting `lr` of a method; among recipes, leave this one out."
         )
     folder = out / run.spec.name
     return OpenedRun(record, replace(run, spec=record.spec), dataset, folder, pick_device(device))
