@@ -17,6 +17,8 @@ def pixels(path, size, interpolation, window=""):
     """An image file as the model takes it: uint8 (S, S, 3)."""
     image = ImageOps.exif_transpose(Image.open(path))  # as the camera was held
     if image.mode.startswith("I"):  # grey of 16 bits, in the window of the training images
+        if ":" not in window:
+            raise ValueError("it has more than 8 bits, and the model has no window for them")
         low, high = map(float, window.split(":"))
         shown = np.rint(255 * np.clip((np.asarray(image) - low) / (high - low), 0, 1))
         image = Image.fromarray(shown.astype(np.uint8))

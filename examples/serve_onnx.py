@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import onnxruntime
 from onnx_without_torch import pixels
-from PIL import Image, UnidentifiedImageError
+from PIL import UnidentifiedImageError
 
 LARGEST = 50_000_000  # bytes of a request
 TYPES = {
@@ -66,14 +66,17 @@ class ServedModel:
             return pixels(io.BytesIO(body), size, self.about["interpolation"], window)[None]
         except UnidentifiedImageError as error:
             raise Refused(400, "Expected an image file, such as PNG. Found another format.") from error
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
+        except Exception as error:  # Pillow's readers of damaged files raise anything
             raise Refused(400, f"Expected an image file. It cannot be read ({error}).") from error
 
     def _read_array(self, body):
         try:
-            x = np.asarray(json.loads(body)["x"], dtype=TYPES[self.input.type])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            given, dtype = np.asarray(json.loads(body)["x"]), TYPES[self.input.type]
+            x = given.astype(dtype)
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise Refused(400, 'Expected JSON {"x": […]} with a list of samples.') from error
+        if x.dtype.kind == "u" and not np.array_equal(x, given):
+            raise Refused(400, f"Expected integers from 0 to {np.iinfo(dtype).max}.")
         if x.ndim != len(self.input.shape) or list(x.shape[1:]) != self.input.shape[1:]:
             raise Refused(400, f"Expected samples of shape {self.input.shape[1:]}. Found {list(x.shape[1:])}.")
         if not ("columns" in self.about or np.isfinite(x).all()):  # columns: of a table, where NaN is a missing value

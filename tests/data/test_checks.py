@@ -39,12 +39,14 @@ def test_every_fault_is_found(tmp_path: Path) -> None:
     broken[1].write_text("no image")
     shutil.copy(root / "art" / "cat" / "0.png", root / "photo" / "cat" / "1.png")
     shutil.copy(root / "photo" / "cat" / "2.png", root / "photo" / "cat" / "3.png")  # within a domain: not reported
+    shutil.copy(root / "art" / "cat" / "1.png", root / "art" / "dog" / "1.png")
 
     report = check_images(root, progress=False)
     assert not report.clean
     assert report.counts == {"art": {"cat": 5, "dog": 4}, "photo": {"cat": 6, "dog": 0}}
     assert [path for path, _ in report.unreadable] == broken
     assert report.duplicates == ((root / "art" / "cat" / "0.png", root / "photo" / "cat" / "1.png"),)
+    assert report.mislabelled == ((root / "art" / "cat" / "1.png", root / "art" / "dog" / "1.png"),)
     assert report.tiny == (("art", "dog", 4),)
     assert (report.sizes[0], report.sizes[-1]) == ((12, 10), (30, 20))
     assert report.notes == (
@@ -55,6 +57,7 @@ def test_every_fault_is_found(tmp_path: Path) -> None:
     assert lines[1:5] == ["     art  photo", "cat    5      6", "dog    4      0", "all    9      6"]
     assert sum(line.startswith("Cannot be decoded: ") for line in lines) == 2
     assert "The same image in several domains: art/cat/0.png, photo/cat/1.png" in lines
+    assert "The same image with different labels: art/cat/1.png, art/dog/1.png" in lines
     assert lines[-1] == "Few images of class 'dog' in domain 'art': 4"
 
 

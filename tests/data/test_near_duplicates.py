@@ -119,6 +119,15 @@ def test_check_reports_pairs_across_and_within_domains(tmp_path: Path, scenes: l
     assert not report.clean
     assert sum("Near-duplicates" in line and "1 pair" in line for line in report.lines()) == 2
 
+    known = {each: number for number, pair in enumerate((*report.near_across, *report.near_within)) for each in pair}
+    rows = [
+        f"{path},{path.parts[-2]},{path.parts[-3]},{known.get(path, path.stem + path.parts[-3])}"
+        for path in sorted(tmp_path.rglob("*.png"))
+    ]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label,domain,group", *rows]))
+    named = check_images(tmp_path / "list.csv", progress=False)
+    assert (named.near_across, named.near_within) == ((), ())  # the groups say it
+
 
 def test_no_picture_and_one_picture(scenes: list[Image.Image]) -> None:
     assert find_pairs(np.zeros((0, 256), np.float32)) == []

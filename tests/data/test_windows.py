@@ -22,6 +22,7 @@ from fgmix.data.images import (
     inspect_file,
     quiet_decoding,
     read_grey,
+    read_image,
     try_decode,
 )
 from fgmix.errors import UserError
@@ -123,6 +124,8 @@ def test_an_image_outside_the_window_is_reported(tmp_path: Path) -> None:
     *_, note = change_notes(np.array([int(changes)], np.uint8), window="9000:9999")
     assert "9000:9999" in note
     assert "--window" in note
+    assert isinstance(read_image(tmp_path / "far.dcm", 8, "9000:9999"), Unreadable)
+    assert not isinstance(read_image(tmp_path / "far.dcm", 8, "0:4032"), Unreadable)
     flat = decode(save_dicom(tmp_path / "flat.dcm", np.full_like(RAMP, 7)), window="9000:9999").changes
     assert flat == Change.WINDOWED  # nothing was lost
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,8 @@ from deploy.made import QUICK, striped_folder, vectors
 from fgmix import fit, load_model
 from fgmix.deploy.heatmaps import _find_last_map, compute_heat, draw_beside
 from fgmix.deploy.model import Model
+from fgmix.deploy.network import Network
+from fgmix.deploy.recipes import find
 from fgmix.errors import UserError
 
 pytest.importorskip("captum")
@@ -53,6 +57,16 @@ def test_the_card_shows_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
         assert f"({each.file})" in card
         with Image.open(tmp_path / "model" / each.file) as image:
             assert image.width > image.height
+
+
+def test_a_network_with_trees_has_no_heat(image_model: Model) -> None:
+    x, y = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32), np.arange(20) % 2
+    trees = find("forest").train(x, y, None, 2)
+    assert isinstance(image_model.network, Network)
+    network = copy.deepcopy(image_model.network)
+    network.classifier = trees
+    with pytest.raises(UserError, match="trees"):
+        compute_heat(replace(image_model, network=network), torch.zeros(1, 3, 8, 8), np.zeros(1, np.int64))
 
 
 def test_heat_maps_of_what_has_none(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from deploy.made import vectors
 from fgmix import load_model
@@ -87,7 +89,13 @@ def test_bad_requests_get_a_sentence(image_service: str, vector_service: str) ->
     assert (status, "object at" in sentence) == (400, False)
     assert refuse(f"{image_service}/admin")[0] == 404
     assert refuse(f"{image_service}/admin", b"")[0] == 404
+    chunks = io.BytesIO()
+    Image.effect_noise((64, 64), 50).save(chunks, "png")
+    damaged = bytearray(chunks.getvalue())
+    damaged[60:70] = b"\0" * 10  # its length and checksum do not agree any more
+    assert refuse(f"{image_service}/predict", bytes(damaged))[0] == 400
     assert refuse(f"{vector_service}/predict", b"[1, 2")[0] == 400
+    assert refuse(f"{vector_service}/predict", b'{"x": [[%s, 1, 1, 1, 1]]}' % (b"9" * 400))[0] == 400
     assert refuse(f"{vector_service}/predict", b'{"x": [[1, 2]]}') == (400, "Expected samples of shape [5]. Found [2].")
     assert refuse(f"{vector_service}/predict", b'{"x": [[NaN, 1, 1, 1, 1]]}') == (400, "Expected finite numbers.")
     too_long = Request(f"{image_service}/predict", data=b"", headers={"Content-Length": "99999999999"})

@@ -67,13 +67,13 @@ def predict(
         if sensitivity:
             loaded = loaded.want_sensitivity(parse_shares(sensitivity, "--sensitivity"))
         started = time.monotonic()
-        if adapt and not quiet:
-            print_notes(describe_adaptation(loaded.info))
         rows = predict_paths(loaded, images, probabilities=probabilities, progress=not quiet, adapt=adapt)
         text = io.StringIO(newline="")
         written = write_rows(rows, sys.stdout if out is None else text, chosen)
         if out is not None:
             write_bytes(out, text.getvalue().encode())
+    if adapt and not quiet:  # it was not refused
+        print_notes(describe_adaptation(loaded.info))
     if not quiet:
         seconds = max(time.monotonic() - started, 1e-9)
         speed = f"{written.rows / seconds:,.0f} per second"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -53,6 +53,7 @@ class FolderReport:
     notes: tuple[str, ...]  # what is left out, classes that domains lack, images that decoding changes
     unreadable: tuple[tuple[Path, str], ...]  # files that cannot be decoded, each with the reason
     duplicates: tuple[tuple[Path, ...], ...]  # files with identical content in more than one domain
+    mislabelled: tuple[tuple[Path, ...], ...]  # files with identical content and different labels
     # pairs of other images that are near-duplicates: in different domains, and in one; the most similar first
     near_across: Pairs
     near_within: Pairs
@@ -63,9 +64,8 @@ class FolderReport:
     @property
     def clean(self) -> bool:
         """Whether no problem was found."""
-        return not (
-            self.notes or self.unreadable or self.duplicates or self.near_across or self.near_within or self.tiny
-        )
+        copies = self.duplicates or self.mislabelled or self.near_across or self.near_within
+        return not (self.notes or self.unreadable or copies or self.tiny)
 
     def lines(self) -> list[str]:
         """Write the report as lines of text."""
@@ -79,7 +79,8 @@ class FolderReport:
             *([f"Groups: {', '.join(f'{domain} {n}' for domain, n in self.groups.items())}."] if self.groups else []),
             *self.notes,
             *(f"Cannot be decoded: {path} ({reason})" for path, reason in self.unreadable),
-            *("The same image in several domains: " + ", ".join(map(self._name, group)) for group in self.duplicates),
+            *("The same image in several domains: " + ", ".join(map(self._name, each)) for each in self.duplicates),
+            *("The same image with different labels: " + ", ".join(map(self._name, each)) for each in self.mislabelled),
             *self._describe_near("in several domains", self.near_across, ACROSS),
             *self._describe_near("within a domain", self.near_within, WITHIN),
             *(f"Few images of class {label!r} in domain {domain!r}: {n}" for domain, label, n in self.tiny),
@@ -155,7 +156,8 @@ def check_images(path: Path, *, progress: bool = True) -> FolderReport:
             *_note_groups(groups),
         ),
         unreadable=tuple(unreadable),
-        duplicates=_duplicates(decoded),
+        duplicates=_find_copies(decoded, lambda file: file.domain),
+        mislabelled=_find_copies(decoded, lambda file: file.label),
         near_across=across,
         near_within=within,
         tiny=tuple((d, c, n) for d, row in counts.items() for c, n in row.items() if 0 < n < TINY),
@@ -183,22 +185,23 @@ def _decode(window: str, every: int, numbered: tuple[int, ImageFile]) -> _Decode
     return _Decoded(file, inspect_file(file.path)[0], picture.image.size, picture.changes, low)
 
 
-def _duplicates(decoded: Sequence[_Decoded]) -> tuple[tuple[Path, ...], ...]:
-    groups: dict[bytes, list[ImageFile]] = {}
+def _find_copies(decoded: Sequence[_Decoded], name: Callable[[ImageFile], str]) -> tuple[tuple[Path, ...], ...]:
+    """Find files with identical content that differ in what is named: their domain or their label."""
+    copies: dict[bytes, list[ImageFile]] = {}
     for each in decoded:
-        groups.setdefault(each.digest, []).append(each.file)
-    return tuple(
-        tuple(file.path for file in group) for group in groups.values() if len({file.domain for file in group}) > 1
-    )
+        copies.setdefault(each.digest, []).append(each.file)
+    return tuple(tuple(file.path for file in files) for files in copies.values() if len(set(map(name, files))) > 1)
 
 
 def _find_near_duplicates(decoded: Sequence[_Decoded]) -> tuple[Pairs, Pairs]:
-    """Find pairs across domains and within them, without the identical files that `_duplicates` finds."""
+    """Find pairs across domains and within them, but for identical files in several domains and images of one group."""
     compared = [(each, each.low) for each in decoded if each.low is not None]
     low = np.array([low for _, low in compared], dtype=np.float32)
     across, within = [], []
     for i, j, _ in find_pairs(low):
         (one, _), (other, _) = compared[i], compared[j]
+        if one.file.group is not None and one.file.group == other.file.group:
+            continue  # the user has named the object that they show
         if one.file.domain == other.file.domain:
             within.append((one.file.path, other.file.path))
         elif one.digest != other.digest:

@@ -243,9 +243,13 @@ def reduce_image(image: Image.Image, image_size: int) -> Image.Image:
 
 
 def read_image(path: StrPath, image_size: int, window: str = "") -> Image.Image | Unreadable:
-    """Decode and reduce an image file, or return why it cannot be decoded. Call it inside `quiet_decoding`."""
+    """Decode and reduce an image file, or return why it cannot be used. Call it inside `quiet_decoding`."""
     picture = try_decode(path, window=window, image_size=image_size)
-    return picture if isinstance(picture, Unreadable) else reduce_image(picture.image, image_size)
+    if isinstance(picture, Unreadable):
+        return picture
+    if picture.changes & Change.LOST:
+        return Unreadable(f"its grey values lie outside the window {window}: it is black or white throughout")
+    return reduce_image(picture.image, image_size)
 
 
 def stored_size(width: int, height: int, image_size: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from fgmix.data import DomainDataset
 from fgmix.data.dataset import check_new_domains, join_datasets
 from fgmix.data.tables import is_table, load_table
 from fgmix.deploy.fit import fit
-from fgmix.deploy.labelled import load_for, predict_labelled
+from fgmix.deploy.labelled import count_lost, load_for, predict_labelled
 from fgmix.deploy.model import Model
 from fgmix.deploy.summary import describe_interval, warn_of_known
 from fgmix.errors import UserError
@@ -88,6 +88,13 @@ def add_domain(
         raise UserError("Expected a model of `fgmix fit` with an estimate. Found another. Fit one with all domains.")
     sources = (data,) if data else info.sources or (info.spec.dataset,)
     labelled = load_for(model, new, progress=progress)
+    if 2 * (lost := count_lost(labelled)) > sum(map(len, labelled.domains)):
+        raise UserError(
+            f"Expected grey images within the window {labelled.window} of the model. Found {lost} outside of it, black "
+            "or white throughout. Fit all domains anew, which chooses another window."
+        )
+    if progress:
+        print_notes(*labelled.notes)
     dataset = _load(model, sources, str(new), labelled, progress)
     unseen = {each.name: each.measure(info.estimate.metric) for each in predict_labelled(model, labelled)}
     fitted = fit(dataset, out, terms=info.terms, device=device, progress=progress, **_list_options(info))

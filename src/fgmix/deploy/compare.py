@@ -30,6 +30,7 @@ from fgmix.records.model import ModelInfo
 from fgmix.results.intervals import Interval, MeanDifference
 from fgmix.results.other_metrics import percent, table
 from fgmix.results.rounding import DASH, difference_text, p_text
+from fgmix.terminal import print_notes
 
 ALL = "all"  # the row of all domains
 
@@ -84,6 +85,8 @@ def compare_models(a: Model, b: Model, data: str | Path, *, progress: bool = Tru
         progress: show progress bars.
     """
     datasets = [load_for(model, data, progress=progress) for model in (a, b)]
+    if progress:
+        print_notes(*dict.fromkeys(note for dataset in datasets for note in dataset.notes))
     first, second = (predict_labelled(model, dataset) for model, dataset in zip((a, b), datasets))
     for one, other in zip(first, second, strict=True):
         if len(one.y) != len(other.y) or _names(a, one) != _names(b, other):

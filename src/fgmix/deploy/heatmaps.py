@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from fgmix.data import DomainDataset, split_dataset
 from fgmix.data.augment import ImageInputs
+from fgmix.deploy.classifiers import Trees
 from fgmix.deploy.labelled import predict_domain
 from fgmix.deploy.model import Model
 from fgmix.deploy.network import Network
@@ -46,7 +47,7 @@ def check_heat_maps(n: int, dataset: DomainDataset) -> None:
 def add_heat_maps(model: Model, dataset: DomainDataset, out: Path) -> Model:
     """Draw heat maps of holdout samples of the training domains, as many as the terms of a model ask for.
 
-    A network without feature maps, such as a transformer, gets a note instead.
+    A network without feature maps, such as a transformer, or without a gradient, such as trees, gets a note instead.
     """
     info = model.info
     if not info.terms.heatmaps:
@@ -88,6 +89,8 @@ def compute_heat(model: Model, x: Tensor, labels: npt.NDArray[np.int64]) -> npt.
     network = model.network
     if not isinstance(network, Network):
         raise UserError("Heat maps are of one network. Found an ensemble.")
+    if any(isinstance(module, Trees) for module in network.modules()):
+        raise UserError("Heat maps need a gradient. Found trees, which have none.")
     device = network.temperature.device
     grad_cam = LayerGradCam(lambda images: network.logits_and_novelty(images)[0], _find_last_map(network))
     target = torch.from_numpy(labels).to(device)

@@ -12,6 +12,8 @@ from fgmix.data import ArrayInputs, Domain, DomainDataset, load
 from fgmix.data.augment import ImageInputs
 from fgmix.data.dataset import Indices
 from fgmix.data.folders import list_some
+from fgmix.data.image_cache import CachedImages
+from fgmix.data.images import Change
 from fgmix.data.tables import is_table, load_table
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError
@@ -55,6 +57,16 @@ def load_for(model: Model, data: str | Path, *, progress: bool = True) -> Domain
             f"of shape {dataset.input_shape} in {data}. Prepare them as the training data were."
         )
     return dataset
+
+
+def count_lost(dataset: DomainDataset) -> int:
+    """Count the grey images that lie outside the window in which they are shown, black or white throughout."""
+    lost = 0
+    for domain in dataset.domains:
+        inputs = domain.inputs
+        if isinstance(inputs, ImageInputs) and isinstance(inputs.images, CachedImages):
+            lost += int(np.count_nonzero(inputs.images.changes[inputs.rows] & Change.LOST))
+    return lost
 
 
 def predict_labelled(model: Model, dataset: DomainDataset) -> list[LabelledDomain]:
