@@ -177,7 +177,7 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
         "worst": worst_domain(estimate.metrics, estimate.metric),
         "seen": seen,
         "spread": spread,
-        "few_samples": estimate.interval is not None and estimate.has_few_samples,
+        "few_samples": estimate.has_few_samples,
         "needed": count_domains(spread, USEFUL),
         "useful": USEFUL,
         "unbalanced": (min(total for total in totals if total), max(totals)) if hidden else None,

@@ -115,8 +115,10 @@ def describe_adaptation(info: ModelInfo) -> str:
     """State what to expect of predictions that are adapted to their batch."""
     about = info.adaptation
     if about is None:
-        return "Predictions are of this batch; what the adaptation changes was not measured for this model, so that no \
-prediction is marked as trusted unless --min-confidence was set."
+        return (
+            "Predictions are of this batch. What the adaptation changes was not measured for this model: no prediction "
+            "is marked as trusted unless --min-confidence was set."
+        )
     metric, plain = METRIC_NAMES[about.estimate.metric], info.estimate.value if info.estimate else None
     known = f"Expected {metric}: {percent(about.estimate.value)}, without adaptation {percent(plain)}"
     helped = (

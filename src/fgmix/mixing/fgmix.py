@@ -245,7 +245,8 @@ class FGMix(nn.Module):
             }
 
         # The update: nothing is mixed or changed if something is not finite.
-        checked = (z_mix,) if self.compatibility is None else (losses.policy, losses.discriminator)  # of z_mix, too
+        # The losses are not finite if a mixed code is not.
+        checked = (z_mix,) if self.compatibility is None else (losses.policy, losses.discriminator)
         fine = is_finite(*checked) & finite
         unshared = None if tuples.on_host(labels) else labels[0] == IGNORED  # no class to mix: only the prior changes
         wrong = negate(fine) if unshared is None else negate(fine) | unshared

@@ -192,8 +192,9 @@ class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def has_few_samples(self) -> bool:
-        """Whether the number of samples alone makes the domains differ more than they do."""
-        return stdev(domain.metrics.value(self.metric) for domain in self.domains) < self.floor
+        """Whether the number of samples, and not how the domains differ, sets the width of the interval."""
+        values = [domain.metrics.value(self.metric) for domain in self.domains]
+        return self.interval is not None and stdev(values) < self.floor
 
     @property
     def is_informative(self) -> bool:
