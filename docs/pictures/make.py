@@ -118,7 +118,9 @@ def describe_angles() -> Chart:
     for run in read_runs(ROOT / ANGLES).records:
         of = run.spec.settings
         name = {"erm": "ERM", "fgmix": "FGMix"}.get(run.spec.algorithm, f"random mixing (λ = {of.get('lam', 1):g})")
-        changed = {k: of[k] for k, usual in (("gamma", None), ("eta2", 1e-3), ("scale", "raw")) if of.get(k, usual) != usual}
+        changed = {
+            k: of[k] for k, usual in (("gamma", None), ("eta2", 1e-3), ("scale", "raw")) if of.get(k, usual) != usual
+        }
         tests = run.spec.test_domains
         last = [[each.accuracy["raw"][t]["train"] for t in tests] for each in run.evaluations[-5:]]
         found.setdefault(f"{name} {changed or ''}".strip(), {})[run.spec.trial_seed] = 100 * np.mean(last, axis=0)
@@ -130,7 +132,10 @@ def describe_angles() -> Chart:
         d = np.array([found[name][seed] - erm for seed, erm in found["ERM"].items()])
         colour, (low, high) = looks.get(name, "#bbbbbb"), np.transpose([MeanDifference({0: x}).interval() for x in d.T])
         if name in looks:
-            marks += [Band(name, angles, low, high, colour), *connect_points(name, angles, d.mean(0), colour, shapes[name])]
+            marks += [
+                Band(name, angles, low, high, colour),
+                *connect_points(name, angles, d.mean(0), colour, shapes[name]),
+            ]
         else:
             marks.append(Line("FGMix, other settings", angles, d.mean(0), colour))
     marks.append(Words([20], [1.5], ["between the source angles"]))

@@ -102,6 +102,14 @@ def test_logits_of_a_forest_are_the_logarithms_of_its_probabilities(classes: int
         np.testing.assert_allclose(found, np.log(fitted.predict_proba(x).clip(min=RAREST)), atol=1e-5)
 
 
+def test_the_trees_of_the_forest_are_those_of_scikit_learns_ensemble() -> None:
+    x, y = samples(3)
+    weights = np.linspace(0.1, 1, len(y))
+    ensemble = ExtraTreesClassifier(200, max_leaf_nodes=500, random_state=0).fit(x, y, weights)
+    ours, theirs = find("forest").train(x, y, weights, 3).state_dict(), convert(ensemble, 3, x).state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
 def test_other_classifiers_are_refused() -> None:
     x, y = samples(2)
     with pytest.raises(UserError, match="GaussianNB"):

@@ -19,7 +19,7 @@ is too short, r_d is the recipe with the best metric on the holdout parts of D â
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import combinations
@@ -214,7 +214,7 @@ class Candidate:
         make_folder(path.parent)
         began, cpu = time.monotonic(), time.process_time()
         predictor, accuracy, value = self._train(run)
-        unseen = {name: score(run, predictor, (name,)).value(self.metric) for name in held_out}
+        unseen = {name: each.value(self.metric) for name, each in score(run, predictor, held_out).items()}
         spent = time.process_time() - cpu, time.monotonic() - began
         fold = Fold(unseen, accuracy, value, *spent)
         write_json(path, to_plain(fold))
@@ -269,7 +269,7 @@ class Candidate:
             classifier = self._fit(run, PARTS[:1])
             write_bytes(self.locate(run, ".safetensors"), save(classifier.state_dict()))
             fitted = Fitted(classifier).eval()
-            scores = [score(run, fitted, (name,), PARTS[1:]) for name in run.sources]
+            scores = score(run, fitted, run.sources, PARTS[1:]).values()
             return fitted, fmean(each.accuracy for each in scores), fmean(each.value(self.metric) for each in scores)
         how: dict[str, Any] = {"device": self.bench.device, "accept_code": self.bench.accept_code}
         opened = train_and_open(run, self.bench.out / RUNS, self.bench.dataset, progress=False, **how)
@@ -295,13 +295,32 @@ class Candidate:
         return self.bench.out / FOLDS / f"{name}{ending}"
 
 
-def score(run: PreparedRun, predictor: Predictor, names: Sequence[str], parts: Sequence[PartName] = PARTS) -> Rates:
-    """Score a predictor on parts of domains."""
+def score(
+    run: PreparedRun, predictor: Predictor, names: Sequence[str], parts: Sequence[PartName] = PARTS
+) -> dict[str, Rates]:
+    """Score a predictor on parts of each of some domains."""
+    if not names:
+        return {}
     samples = [draw_sample(run, names, part) for part in parts]
-    y = torch.cat([sample.y for sample in samples]).numpy()
-    guesses = _guess(predictor, (x for sample in samples for x in sample.inputs(BATCH)))
-    counts = (np.bincount(each, minlength=len(run.dataset.classes)) for each in (y, guesses, y[y == guesses]))
-    return rates(*counts)
+    guesses = _guess(predictor, _fill(x for sample in samples for x in sample.inputs(BATCH)))
+    y, domain = (torch.cat([getattr(each, name) for each in samples]).numpy() for name in ("y", "domain"))
+    found = {}
+    for name in names:
+        own, classes = domain == run.dataset.index(name), len(run.dataset.classes)
+        counted = (y[own], guesses[own], y[own & (y == guesses)])
+        found[name] = rates(*(np.bincount(each, minlength=classes) for each in counted))
+    return found
+
+
+def _fill(batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Join small batches, up to `BATCH` samples: a call costs more than a sample."""
+    waiting: list[Tensor] = []
+    for x in batches:
+        if sum(map(len, waiting)) + len(x) > BATCH and waiting:
+            yield torch.cat(waiting)
+            waiting = []
+        waiting.append(x)
+    yield torch.cat(waiting)
 
 
 @torch.no_grad()

@@ -23,6 +23,7 @@ import torch
 from sklearn.base import ClassifierMixin
 from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier, RandomForestClassifier
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor, nn
 
 from fgmix.algorithms import part_of
@@ -91,11 +92,14 @@ class Trees(nn.Module):
         self.levels = int(self.depth)  # a number: exporters unroll the loop
 
     def forward(self, x: Tensor) -> Tensor:
-        node = self.roots.expand(x.shape[0], -1)  # not len(x), which would fix the size of batches in an export
-        for _ in range(self.levels):
-            right = (x.gather(1, self.feature[node]) > self.threshold[node]).long()
-            node = self.branches.flatten()[2 * node + right]
-        return self.bias + self.value[node].sum(1)
+        trees, branches = len(self.roots), self.branches.flatten()
+        node = self.roots.repeat(x.shape[0])  # of each sample and tree; not len(x), which would fix the size of batches
+        for _ in range(self.levels):  # index_select takes 0.4 of the time of brackets
+            feature = self.feature.index_select(0, node).view(-1, trees)
+            right = x.gather(1, feature).flatten() > self.threshold.index_select(0, node)
+            node = branches.index_select(0, 2 * node + right)
+        leaves = self.value.index_select(0, node).view(-1, trees, self.value.shape[1])
+        return self.bias + leaves.sum(1)
 
 
 class Forest(Trees):
@@ -152,11 +156,13 @@ def build_classifier(tensors: Mapping[str, Tensor]) -> FittedClassifier:
     return classifier
 
 
-def convert(fitted: ClassifierMixin, classes: int, x: npt.NDArray[Any]) -> FittedClassifier:
+def convert(
+    fitted: ClassifierMixin | Sequence[DecisionTreeClassifier], classes: int, x: npt.NDArray[Any]
+) -> FittedClassifier:
     """Convert a fitted classifier of scikit-learn: linear, an SVC with an RBF kernel, gradient boosting or a forest.
 
     Args:
-        fitted: trained on labels 0, …, C − 1, some of which may be missing.
+        fitted: trained on labels 0, …, C − 1, some of which may be missing; several trees are a forest.
         classes: C.
         x: its training samples (n, f): the support vectors of a precomputed kernel, and a sample to compare with.
 
@@ -171,9 +177,10 @@ def convert(fitted: ClassifierMixin, classes: int, x: npt.NDArray[Any]) -> Fitte
     elif isinstance(fitted, GradientBoostingClassifier):
         form, tensors = "trees", _read_boosting(fitted, x)
     elif isinstance(fitted, ExtraTreesClassifier | RandomForestClassifier):
-        shares = [each.tree_.value[:, 0] / each.tree_.value[:, 0].sum(1, keepdims=True) for each in fitted.estimators_]
-        trees = [each.tree_ for each in fitted.estimators_]
-        form, tensors = "forest", _read_trees(trees, [each / len(trees) for each in shares])
+        form, tensors = "forest", _read_forest(fitted.estimators_)
+    elif isinstance(fitted, Sequence):
+        form, tensors = "forest", _read_forest(fitted)
+        fitted = fitted[0]  # all were trained on the same classes
     elif hasattr(fitted, "coef_") and hasattr(fitted, "intercept_"):
         weight = np.atleast_2d(fitted.coef_)
         form, tensors = "linear", {"weight": weight, "bias": np.broadcast_to(fitted.intercept_, len(weight))}
@@ -213,6 +220,13 @@ def _read_boosting(fitted: GradientBoostingClassifier, x: npt.NDArray[Any]) -> d
     one = x[:1]
     grown = Trees({name: _to_tensor(value) for name, value in tensors.items()})(torch.from_numpy(one)).numpy()
     return {**tensors, "bias": fitted.decision_function(one).reshape(1, -1)[0] - grown[0]}  # of the priors
+
+
+def _read_forest(fitted: Sequence[DecisionTreeClassifier]) -> dict[str, Any]:
+    """Read trees whose values are counts of each class, or shares."""
+    trees = [each.tree_ for each in fitted]
+    counts = [tree.value[:, 0] for tree in trees]
+    return _read_trees(trees, [each / each.sum(1, keepdims=True) / len(trees) for each in counts])
 
 
 def _read_trees(trees: Sequence[Any], values: Sequence[npt.NDArray[Any]]) -> dict[str, Any]:
