@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 from PIL import Image, ImageFilter, ImageOps
 from scipy.fft import dct
 
-from fgmix.data.checks import FREQUENCIES, SIDE, check_images, describe_image, find_pairs
+from cli.test_cli import call
+from fgmix.data.checks import check_images
+from fgmix.data.near_duplicates import FREQUENCIES, LEAD, SIDE, describe_image, find_pairs, find_twins
 
 N = 40  # pictures
 
@@ -132,3 +135,47 @@ def test_check_reports_pairs_across_and_within_domains(tmp_path: Path, scenes: l
 def test_no_picture_and_one_picture(scenes: list[Image.Image]) -> None:
     assert find_pairs(np.zeros((0, 256), np.float32)) == []
     assert find_pairs(describe_image(scenes[0])[None]) == []
+
+
+def test_twins_are_those_of_a_search_by_loops() -> None:
+    rng = np.random.default_rng(0)
+    objects = rng.normal(size=(20, 30))
+    domains = [
+        np.float32(scale * (objects[rows] + 0.6 * rng.normal(size=(len(rows), 30))) + shift)
+        for rows, scale, shift in ((range(12), 1, 0), (range(4, 20), 3, -2), ([0, 19, 5], 0.1, 9))
+    ]
+    codes = []
+    for x in domains:
+        z = (x - x.mean(0)) / x.std(0)
+        codes.append(z / np.linalg.norm(z, axis=1, keepdims=True))
+    expected = []
+    for a, b in itertools.combinations(range(3), 2):
+        for i, one in enumerate(codes[a]):
+            for j, other in enumerate(codes[b]):
+                rivals = [one @ each for k, each in enumerate(codes[b]) if k != j]
+                rivals += [each @ other for k, each in enumerate(codes[a]) if k != i]
+                if one @ other - max(rivals) >= LEAD:
+                    expected.append(((a, i), (b, j)))
+    found = find_twins(domains)
+    assert sorted(found) == sorted(expected)
+    assert 5 < len(found) < 12
+    assert find_twins([domains[0], domains[1][:1]]) == []
+
+
+def test_features_find_objects_that_pixels_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FGMIX_CACHE", str(tmp_path / "cache"))
+    for i in range(12):
+        other = scene(i if i < 4 else 20 + i).crop((9, 9, 87, 87))
+        for domain, image in (("photo", scene(i)), ("crop", other)):
+            path = tmp_path / "scans" / domain / "ab"[i % 2] / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            image.save(path)
+    assert call(monkeypatch, "data", "check", str(tmp_path / "scans"), "--quiet") == 0
+    assert "pair" not in capsys.readouterr().out
+    assert call(monkeypatch, "data", "check", str(tmp_path / "scans"), "--features", "--quiet") == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "pair" in line)
+    found = re.findall(r"crop/(./\d+.png) and photo/(./\d+.png)", line)
+    assert len(found) == 3
+    assert all(one == other and int(one[2:-4]) < 4 for one, other in found)

@@ -21,6 +21,15 @@ def test_groups_in_several_domains_are_counted_by_sample() -> None:
     assert measure_overlap(from_arrays(x, y, d)) == Overlap(None, None)
 
 
+def test_twins_of_different_groups_are_counted() -> None:
+    rng = np.random.default_rng(0)
+    x, y, d = rng.normal(size=(40, 100)), np.arange(40) % 2, np.arange(40) // 20
+    x[[25, 26, 27]] = x[[5, 6, 7]]
+    assert measure_overlap(from_arrays(x, y, d), from_arrays(x, y, d)).twins == 6
+    named = from_arrays(x, y, d, group=[*range(25), 5, *range(26, 40)])
+    assert measure_overlap(named, named).twins == 4
+
+
 def test_images_of_another_style_are_counted(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for domain in ("plain", "inverted"):
@@ -42,6 +51,8 @@ def test_images_of_another_style_are_counted(tmp_path: Path) -> None:
         (Overlap(0.25, None), ["25.0 %", "partly known"]),
         (Overlap(None, 6), ["do not say", "6 images have"]),
         (Overlap(None, 0), ["do not say", "No image has"]),
+        (Overlap(None, 0, 0), ["do not say", "No image has"]),
+        (Overlap(None, 6, 1234), ["do not say", "6 images have", "1,234 images seem"]),
         (Overlap(None, None), ["do not say"]),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,9 @@ DataRoot = Annotated[Path | None, typer.Option(envvar="FGMIX_DATA", help="folder
 def check(
     images: Images,
     data_root: DataRoot = None,
+    features: Annotated[
+        bool, typer.Option("--features", help="also find objects that domains show in other styles")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Count images by domain and class, and find unreadable files.
@@ -34,7 +38,12 @@ def check(
     print_phase("looking for images", quiet=quiet)
     from fgmix.data.checks import check_images
 
-    report = check_images(_locate(images, data_root), progress=not quiet)
+    path = _locate(images, data_root)
+    report = check_images(path, progress=not quiet)
+    if features:
+        from fgmix.deploy.overlap import check_twins
+
+        report = replace(report, twins=check_twins(path, progress=not quiet))
     print_lines(report.lines())
     if report.unreadable:
         raise typer.Exit(PROBLEMS)

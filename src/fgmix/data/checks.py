@@ -1,37 +1,22 @@
-"""Check images before training: `fgmix data check FOLDER`; near-duplicate images.
-
-A near-duplicate is a picture in other tones, another size or compression, mirrored or inverted.
-
-    c = low frequencies of the cosine transform of the image in 32×32 grey pixels, without the mean, ‖c‖ = 1
-    b = sign(c − m)                      m: median of c over all images; images in one pose share the signs of m
-    similarity(i, j) = max (b_i · b_j′) / 255        j′: image j, its mirror image, and the negatives of both
-
-Unrelated images have a similarity near 0, with a standard deviation of 1/16. Pictures that are cropped by more than a
-few per cent, or drawn anew, are not found. docs/data/images.md has measurements.
-
-Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions", 2010, https://phash.org/docs/pubs/thesis_zauner.pdf,
-has the transform; the median, the mirror image and the negative are ours.
-"""
+"""Check images before training: `fgmix data check FOLDER`."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-from PIL import Image
-from scipy.fft import dctn
 
 from fgmix.data.folders import ImageFile, class_notes, describe_shared_groups, scan_images
 from fgmix.data.image_cache import READERS
 from fgmix.data.image_dataset import choose_window
 from fgmix.data.images import Change, Unreadable, change_notes, inspect_file, quiet_decoding, try_decode
 from fgmix.data.loading import in_order
+from fgmix.data.near_duplicates import MOST, Floats, describe_image, find_pairs
 from fgmix.progress import Progress
 
 Pairs = tuple[tuple[Path, Path], ...]  # of files
@@ -60,11 +45,12 @@ class FolderReport:
     tiny: tuple[tuple[str, str, int], ...]  # (domain, class, number) with 1 to 4 images
     sizes: tuple[tuple[int, int], ...]  # (width, height) of every readable image, sorted by their areas
     groups: dict[str, int]  # number of groups of readable images by domain; empty without groups
+    twins: Pairs = ()  # pairs that features single out, across domains; empty if they were not looked for
 
     @property
     def clean(self) -> bool:
         """Whether no problem was found."""
-        copies = self.duplicates or self.mislabelled or self.near_across or self.near_within
+        copies = self.duplicates or self.mislabelled or self.near_across or self.near_within or self.twins
         return not (self.notes or self.unreadable or copies or self.tiny)
 
     def lines(self) -> list[str]:
@@ -81,19 +67,18 @@ class FolderReport:
             *(f"Cannot be decoded: {path} ({reason})" for path, reason in self.unreadable),
             *("The same image in several domains: " + ", ".join(map(self._name, each)) for each in self.duplicates),
             *("The same image with different labels: " + ", ".join(map(self._name, each)) for each in self.mislabelled),
-            *self._describe_near("in several domains", self.near_across, ACROSS),
-            *self._describe_near("within a domain", self.near_within, WITHIN),
+            *self._describe_near("Near-duplicates in several domains", self.near_across, ACROSS),
+            *self._describe_near("Near-duplicates within a domain", self.near_within, WITHIN),
+            *self._describe_near("Alike in two domains, and unlike all others", self.twins, ACROSS),
             *(f"Few images of class {label!r} in domain {domain!r}: {n}" for domain, label, n in self.tiny),
             *(["No problems found."] if self.clean else []),
         ]
 
-    def _describe_near(self, where: str, pairs: Pairs, meaning: str) -> list[str]:
+    def _describe_near(self, kind: str, pairs: Pairs, meaning: str) -> list[str]:
         if not pairs:
             return []
         examples = "; ".join(" and ".join(map(self._name, pair)) for pair in pairs[:EXAMPLES])
-        return [
-            f"Near-duplicates {where}: {len(pairs)} pair{'s' if len(pairs) > 1 else ''}, such as {examples}. {meaning}"
-        ]
+        return [f"{kind}: {len(pairs):,} pair{'s' if len(pairs) > 1 else ''}, such as {examples}. {meaning}"]
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
@@ -207,54 +192,3 @@ def _find_near_duplicates(decoded: Sequence[_Decoded]) -> tuple[Pairs, Pairs]:
         elif one.digest != other.digest:
             across.append((one.file.path, other.file.path))
     return tuple(across), tuple(within)
-
-
-Floats = npt.NDArray[np.float32]
-
-SIDE = 32  # pixels
-FREQUENCIES = 16  # of each direction
-SIMILAR = 0.7  # similarity from which on two images are near-duplicates
-BLOCK = 1000  # images that are compared with all others at a time
-MOST = 100_000  # images that are compared: four minutes on one core
-
-# Sign of every frequency in the mirror image: odd ones across change.
-_MIRROR = np.tile(np.where(np.arange(FREQUENCIES) % 2, -1, 1), (FREQUENCIES, 1)).astype(np.float32).reshape(-1)
-
-
-def describe_image(image: Image.Image) -> Floats:
-    """Compute the low frequencies c of an image, (256,)."""
-    pixels = np.asarray(image.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.float32)
-    c = dctn(pixels, norm="ortho")[:FREQUENCIES, :FREQUENCIES].reshape(-1)
-    c[0] = 0.0
-    low: Floats = c / max(float(np.linalg.norm(c)), 1e-6)
-    return low
-
-
-def find_pairs(c: Floats, least: float = SIMILAR) -> list[tuple[int, int, float]]:
-    """Find all pairs of images whose similarity is at least `least`, by their places, the most similar first.
-
-    c (n, 256) are the low frequencies of the images. The similarity is the last number of a pair.
-    """
-    if len(c) < 2:
-        return []
-    best: dict[tuple[int, int], float] = {}
-    m = np.median(c, axis=0)
-    b = _signs(c, m)
-    for other in (c, c * _MIRROR, -c, -c * _MIRROR):
-        for i, j, similarity in _compare(b, _signs(other, m), least):
-            best[i, j] = max(best.get((i, j), 0.0), similarity)
-    return sorted(((i, j, similarity) for (i, j), similarity in best.items()), key=lambda pair: (-pair[2], pair))
-
-
-def _signs(c: Floats, m: Floats) -> Floats:
-    return np.where(c > m, 1, -1).astype(np.float32)[:, 1:]
-
-
-def _compare(a: Floats, b: Floats, least: float) -> Iterator[tuple[int, int, float]]:
-    """Yield the rows i < j of `a` and `b` that agree, and how much."""
-    for start in range(0, len(a), BLOCK):
-        agreement = a[start : start + BLOCK] @ b[start:].T / a.shape[1]
-        rows, columns = np.nonzero(agreement >= least)
-        for i, j in zip(rows.tolist(), columns.tolist()):
-            if i < j:
-                yield start + i, start + j, float(agreement[i, j])

@@ -134,6 +134,7 @@ def make_best(
     info = describe(
         bench.dataset,
         chosen.locate(run, ".json"),
+        features=bench.features if bench.spec.frozen else None,
         spec=run.spec,
         run=run.spec.name,
         min_confidence=unseen.trust.by_class,

@@ -60,12 +60,15 @@ def summarize_holdout(run: PreparedRun, predictor: Predictor, network: Network) 
     return summarize_predictions(torch.cat(probabilities).numpy(), torch.cat(novelty).numpy())
 
 
-def describe(dataset: DomainDataset, trained: Path, **fields: Any) -> ModelInfo:
+def describe(
+    dataset: DomainDataset, trained: Path, *, features: DomainDataset | None = None, **fields: Any
+) -> ModelInfo:
     """Fill a `ModelInfo`: what a dataset tells, and the given fields.
 
     Args:
         dataset: the domains that the model was trained on.
         trained: a file that the training wrote last, whose date is the model's.
+        features: of its images, by a frozen network.
         fields: those that differ between a model of one run and of several.
     """
     rows = (np.bincount(domain.y, minlength=len(dataset.classes)) for domain in dataset.domains)
@@ -83,7 +86,7 @@ def describe(dataset: DomainDataset, trained: Path, **fields: Any) -> ModelInfo:
         counts=tuple(tuple(row.tolist()) for row in rows),
         groups=tuple(len(np.unique(domain.groups)) for domain in dataset.domains if domain.groups is not None),
         columns=dataset.columns,
-        overlap=measure_overlap(dataset),
+        overlap=measure_overlap(dataset, features),
         **fields,
     )
 

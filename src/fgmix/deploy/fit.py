@@ -301,6 +301,7 @@ def _make_model(
     info = describe(
         dataset,
         run.files.record,
+        features=run.prepared.dataset if record.spec.frozen else None,
         spec=record.spec,
         run=run.folder.name,
         min_confidence=estimate.trust.by_class if estimate else (terms.min_confidence,) * len(dataset.classes),

@@ -167,6 +167,7 @@ class Overlap(Struct, frozen=True, forbid_unknown_fields=True):
 
     groups: Share | None  # share of the samples whose group another domain has, too; None without groups
     near_duplicates: Count | None  # images with a near-duplicate in another domain; None for other data
+    twins: Count | None = None  # images with a twin in another domain, by features; None without features of images
 
 
 class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
