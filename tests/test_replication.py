@@ -126,6 +126,15 @@ def test_the_tables_of_typefaces() -> None:
         assert row in PAGE
 
 
+def test_the_tables_of_pacs_at_224_pixels() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "studies" / "pacs224_study.py"))
+    records = unpack(RECORDS / "pacs224.records.xz")
+    assert len(script["complete_trials"](records)) == len(records) == 8 * 4 * 9
+    rows = [line for line in script["describe"](records) if line.startswith("| ")]
+    assert len(rows) == 4 + 4 + 4 + 10 + 10 + 8
+    assert [row for row in rows if row not in PAGE] == []
+
+
 def test_the_table_of_flat_base() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "studies" / "flat_base_study.py"))
     records = unpack(RECORDS / "flat-base.records.xz")

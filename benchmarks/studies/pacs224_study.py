@@ -73,7 +73,7 @@ def describe(records: Sequence[RunRecord]) -> list[str]:
     parts = [describe_differences(scores, "swa"), describe_differences(scores, "raw")]
     if trials >= TRIALS:
         parts.insert(0, describe_claims(scores))
-    parts += [describe_arms(scores), describe_mixing(runs)]
+    parts += [describe_arms(scores), describe_domains(scores, runs[0].domains), describe_mixing(runs)]
     return lines + [line for part in parts for line in ("", *part)]
 
 
@@ -110,6 +110,18 @@ def describe_arms(scores: Scores) -> Iterator[str]:
         yield f"| {label} | {' | '.join(cells)} |"
 
 
+def describe_domains(scores: Scores, domains: Sequence[str]) -> Iterator[str]:
+    """Lines of every arm on each test domain: averaged weights, ERM's accuracy and differences from it."""
+    yield f"| averaged weights | {' | '.join(domains)} |"
+    yield f"| --- |{' ---: |' * len(domains)}"
+    erm = scores["erm", "swa"]
+    for arm, label in ARMS.items():
+        found = [[(own, own - erm[pair]) for pair, own in scores[arm, "swa"].items() if pair[-1] == d] for d in domains]
+        means = [[fmean(column) for column in zip(*each)] for each in found]
+        cells = [f"{own:.1f}" if arm == "erm" else f"{difference:+.2f}" for own, difference in means]
+        yield f"| {label} | {' | '.join(cells)} |"
+
+
 def describe_mixing(records: Sequence[RunRecord]) -> Iterator[str]:
     """Lines of the mixed codes: means over the evaluations of the endpoint and all runs of an arm."""
     yield f"| mixed codes | {' | '.join(column for column, _ in METRICS.values())} |"
@@ -117,7 +129,7 @@ def describe_mixing(records: Sequence[RunRecord]) -> Iterator[str]:
     for arm, label in MIXTURES.items():
         last = [e.metrics for run in records if record_row(run).key == arm for e in run.evaluations[-LAST:]]
         cells = [written.format(fmean(each[name] for each in last)) for name, (_, written) in METRICS.items()]
-        yield f"| {label} | {' | '.join(cells)} |"
+        yield f"| {label} | {' | '.join(cells)} |".replace("%", " %")
 
 
 def compare(scores: Scores, better: str, worse: str, model: Model) -> MeanDifference:

@@ -34,6 +34,7 @@ OPTIONS = ("--steps", "200", "--eval-every", "20", "--keep", "all", "--snapshots
 ROOT = HERE.parent.parent
 RECORDS = "docs/records/pacs.records.xz"  # relative to the root: the report prints it
 TYPEFACES = "docs/records/typefaces.records.xz"
+PACS224 = "docs/records/pacs224.records.xz"
 FEATURES = "docs/records/pacs-features.records.xz"
 TITLE = "47 methods on frozen features of PACS, 20 trials"
 WIDTH = 2200  # pixels of a figure, at most: about twice what a page shows
@@ -45,6 +46,7 @@ FROM_RECORDS = {  # figures that need no weights: words after `fgmix plot`
     "line": ["results", FEATURES, "--kind", "line"],
     "sensitivity": ["results", "--published"],
     "typefaces": ["results", TYPEFACES, "--kind", "differences", "--selection", "last_evaluations"],
+    "pacs224-mixing": ["results", PACS224, "--kind", "mixing"],
     "cd": ["cd", TYPEFACES],
     "weights": ["weights"],
     "pacs-curves": ["results", f"{SAVED}/curves-sketch-2.npz"],
