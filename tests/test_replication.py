@@ -131,7 +131,7 @@ def test_the_tables_of_pacs_at_224_pixels() -> None:
     records = unpack(RECORDS / "pacs224.records.xz")
     assert len(script["complete_trials"](records)) == len(records) == 8 * 4 * 9
     rows = [line for line in script["describe"](records) if line.startswith("| ")]
-    assert len(rows) == 4 + 4 + 4 + 10 + 10 + 8
+    assert len(rows) == 3 * 4 + 10 + 6 + 10 + 8
     assert [row for row in rows if row not in PAGE] == []
 
 

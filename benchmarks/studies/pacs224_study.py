@@ -14,15 +14,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 from scipy.stats import t
 
 from fgmix.records.evaluations import Model
 from fgmix.records.rows import record_row
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import unpack
-from fgmix.results.intervals import MeanDifference, detectable_difference
+from fgmix.results.intervals import Interval, MeanDifference, detectable_difference
 from fgmix.results.rounding import p_text
-from fgmix.results.selection import select
+from fgmix.results.selection import Rule, select
 from fgmix.results.statistics import Pair, accuracies_by_row, group_domains, holm, paired_differences
 
 TRIALS = 9  # of the protocol, before which there is no verdict
@@ -39,6 +40,7 @@ MIXTURES = {
 }
 ARMS = {"erm": "ERM", **MIXTURES, "fgmix (φ′ without mixing)": "FGMix (φ′ without mixing)"}
 CLAIMS = [("fgmix", "erm"), ("fgmix", "fgmix_a")]  # the two of the protocol
+OTHERS = [("fgmix", "fgmix_u"), ("fgmix", "fgmix_a (λ = 3)"), ("fgmix (at φ′)", "fgmix (φ′ without mixing)")]
 METRICS = {  # metric of the mixed codes → its column and how it is written
     "extrapolated": ("extrapolated", "{:.1%}"),
     "mixed_loss": ("loss", "{:.3f}"),
@@ -67,14 +69,22 @@ def describe(records: Sequence[RunRecord]) -> list[str]:
     lines = [f"Complete trials: {trials} (declared: {TRIALS}).{'' if trials >= TRIALS else ' No verdict before nine.'}"]
     if not runs:
         return lines
-    scores: Scores = {
-        (row.key, row.model): found for row, found in accuracies_by_row(select(runs, "last_evaluations"), None).items()
-    }
+    scores = collect_scores(runs, "last_evaluations")
     parts = [describe_differences(scores, "swa"), describe_differences(scores, "raw")]
     if trials >= TRIALS:
         parts.insert(0, describe_claims(scores))
-    parts += [describe_arms(scores), describe_domains(scores, runs[0].domains), describe_mixing(runs)]
+    parts += [
+        describe_arms(scores),
+        describe_others(scores, collect_scores(runs, "training_domain")),
+        describe_domains(scores, runs[0].domains),
+        describe_mixing(runs),
+    ]
     return lines + [line for part in parts for line in ("", *part)]
+
+
+def collect_scores(runs: Sequence[RunRecord], rule: Rule) -> Scores:
+    """Collect the accuracies that a rule of selection gives."""
+    return {(row.key, row.model): found for row, found in accuracies_by_row(select(runs, rule), None).items()}
 
 
 def describe_claims(scores: Scores) -> Iterator[str]:
@@ -110,15 +120,29 @@ def describe_arms(scores: Scores) -> Iterator[str]:
         yield f"| {label} | {' | '.join(cells)} |"
 
 
+def describe_others(scores: Scores, validated: Scores) -> Iterator[str]:
+    """Lines of other differences, and of FGMix − ERM where validation selects the step: exploratory, too."""
+    yield "| difference | averaged | new domain | raw | new domain |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    rows = [(_name(pair), pair, scores) for pair in OTHERS]
+    rows.append((f"{_name(CLAIMS[0])}, selected by validation", CLAIMS[0], validated))
+    for name, pair, found in rows:
+        yield f"| {name} | {' | '.join(_write(compare(found, *pair, model)) for model in ('swa', 'raw'))} |"
+
+
 def describe_domains(scores: Scores, domains: Sequence[str]) -> Iterator[str]:
-    """Lines of every arm on each test domain: averaged weights, ERM's accuracy and differences from it."""
+    """Lines of every arm on each test domain: averaged weights, ERM's accuracy, differences from it, t intervals."""
     yield f"| averaged weights | {' | '.join(domains)} |"
     yield f"| --- |{' ---: |' * len(domains)}"
     erm = scores["erm", "swa"]
     for arm, label in ARMS.items():
-        found = [[(own, own - erm[pair]) for pair, own in scores[arm, "swa"].items() if pair[-1] == d] for d in domains]
-        means = [[fmean(column) for column in zip(*each)] for each in found]
-        cells = [f"{own:.1f}" if arm == "erm" else f"{difference:+.2f}" for own, difference in means]
+        own = scores[arm, "swa"]
+        pairs = [[pair for pair in own if pair[-1] == domain] for domain in domains]
+        if arm == "erm":
+            cells = [f"{fmean(own[pair] for pair in each):.1f}" for each in pairs]
+        else:
+            found = [MeanDifference({each[0][:1]: np.array([own[p] - erm[p] for p in each])}) for each in pairs]
+            cells = ["{:+.2f} [{:+.2f}, {:+.2f}]".format(each.mean, *_ends(each.interval())) for each in found]
         yield f"| {label} | {' | '.join(cells)} |"
 
 
@@ -143,9 +167,12 @@ def compute_p_value(difference: MeanDifference) -> float:
 
 
 def find_detectable(difference: MeanDifference) -> float:
-    """Find the difference that this test detects with 80 % power: one sample with the same error and freedom."""
+    """Find the difference that this test detects with 80 % power at Holm's strictest level.
+
+    It is that of one sample with the same error and freedom.
+    """
     pairs = difference.freedom + 1
-    return detectable_difference(difference.error * math.sqrt(pairs), pairs) or math.nan
+    return detectable_difference(difference.error * math.sqrt(pairs), pairs, LEVEL / len(CLAIMS)) or math.nan
 
 
 def judge(mean: float, p: float, p_equivalent: float) -> str:
@@ -164,10 +191,13 @@ def _name(pair: tuple[str, str]) -> str:
 
 def _write(difference: MeanDifference) -> str:
     own, new = (
-        "[{:+.2f}, {:+.2f}]".format(*(ends or (math.nan, math.nan)))
-        for ends in (difference.interval(), difference.interval_for_new())
+        "[{:+.2f}, {:+.2f}]".format(*_ends(each)) for each in (difference.interval(), difference.interval_for_new())
     )
     return f"{difference.mean:+.2f} {own} | {new}"
+
+
+def _ends(interval: Interval | None) -> Interval:
+    return interval or (math.nan, math.nan)
 
 
 if __name__ == "__main__":
