@@ -79,21 +79,37 @@ def test_groups_are_held_out_whole_and_as_near_to_the_fraction_as_any_set_of_the
     if len(np.unique(groups)) < 2:
         return
     fraction = rng.uniform(0.05, 0.9)
-    split = split_groups(groups, fraction, seed, 1)
+    split = split_groups(groups, fraction, seed, total=60)
     assert sorted([*split.train, *split.holdout]) == list(range(len(groups)))
     assert not set(groups[split.train]) & set(groups[split.holdout])
     held = max(1, int(len(groups) * fraction))
     sizes = np.unique(groups, return_counts=True)[1].tolist()
     assert abs(len(split.holdout) - held) == nearest_by_brute_force(sizes, held)
-    again = split_groups(groups, fraction, seed, 1)
+    again = split_groups(groups, fraction, seed, total=60)
     np.testing.assert_array_equal(split.holdout, again.holdout)
 
 
 def test_trials_hold_out_different_groups() -> None:
     groups = np.repeat(np.arange(10), 5)
-    chosen = {tuple(np.unique(groups[split_groups(groups, 0.2, trial, 0).holdout])) for trial in range(10)}
+    chosen = {tuple(np.unique(groups[split_groups(groups, 0.2, trial, total=10).holdout])) for trial in range(10)}
     assert len(chosen) > 5
     assert all(len(names) == 2 for names in chosen)
+
+
+def test_domains_hold_out_the_groups_that_they_share() -> None:
+    n = np.arange(50)
+    data = from_arrays(
+        np.zeros((150, 2)), np.tile(n % 2, 3), np.repeat(np.arange(3), 50), group=[*n, *n[::-1], *n + 25]
+    )
+    for trial in range(5):
+        one, same, half = [
+            {data.group_names[group] for group in domain.groups[split.holdout]}
+            for domain, split in zip(data.domains, split_dataset(data, 0.2, trial).values())
+        ]
+        assert one == same
+        assert len(one) == len(half) == 10
+        both = {str(group) for group in range(25, 50)}
+        assert one & both <= half or half & both <= one  # the first ones of one order, as many as are needed
 
 
 def test_groups_are_part_of_the_data_and_of_the_split() -> None:

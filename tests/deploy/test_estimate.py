@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from fgmix.deploy.calibration import fit_temperature
 from fgmix.deploy.estimate import estimate, prediction_interval
 from fgmix.deploy.hold_out import HeldOut
-from fgmix.records.model import Estimate
+from fgmix.records.model import Estimate, NewObjects
 
 
 def held_out(domain: str, right: int, n: int, *, novel: int = 0, seed: int = 0) -> HeldOut:
@@ -33,6 +34,13 @@ def test_accuracy_is_the_mean_over_domains_not_over_instances() -> None:
     assert [d.accuracy for d in found.domains] == [0.6, 0.8, 1.0]
     assert found.accuracy == pytest.approx(0.8)
     assert [d.samples for d in found.domains] == [10, 20, 30]
+
+
+def test_new_objects_are_told_from_known_ones() -> None:
+    assert estimate(THREE).new_objects is None
+    new = [np.arange(10) < 8, np.arange(20) >= 16, np.ones(30, np.bool_)]  # 4 wrong of 8, 0 of 4, a domain of new ones
+    found = estimate([replace(each, new=mask) for each, mask in zip(THREE, new)]).new_objects
+    assert found == NewObjects(pytest.approx((4 / 8 + 1) / 2), pytest.approx((2 / 2 + 12 / 16) / 2), 12)
 
 
 def test_novel_instances_are_counted_and_scored() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from fgmix import fit
 from fgmix.data import LoadOptions, from_arrays, load
 from fgmix.deploy.overlap import describe_question, measure_overlap
 from fgmix.records.model import Overlap
@@ -42,6 +43,22 @@ def test_images_of_another_style_are_counted(tmp_path: Path) -> None:
         other.save(tmp_path / "inverted" / ("cat" if i % 2 else "dog") / f"{i}.png")
     dataset = load(str(tmp_path), LoadOptions(image_size=32, cache=tmp_path / "cache", progress=False))
     assert measure_overlap(dataset).near_duplicates == 6
+
+
+def test_new_objects_are_held_out_of_all_domains(tmp_path: Path) -> None:
+    """Labels are noise that belongs to objects: known objects are recognised in a new domain, new ones are not."""
+    rng = np.random.default_rng(0)
+    objects, y = rng.normal(size=(200, 40)), rng.integers(0, 2, 200)
+    x = np.concatenate([objects + 0.3 * rng.normal(size=objects.shape) + style for style in (0, 1, 2)])
+    data = from_arrays(x, np.tile(y, 3), np.repeat([*"abc"], 200), group=np.tile(np.arange(200), 3))
+    model = fit(data, tmp_path / "model", recipes=["svm"], progress=False)
+    assert model.info.estimate is not None
+    found = model.info.estimate.new_objects
+    assert found is not None
+    assert found.samples == 3 * 40
+    assert found.known > 0.85
+    assert found.value < 0.65
+    assert f"{100 * found.value:.1f} %" in describe_question(model.info.overlap, found)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """DomainBed's split of a domain into training part and holdout part, with the same indices; or one by groups.
 
-Samples of one group, such as images of a patient, are similar: in both parts, they would make validation too easy.
+Samples of one group, such as images of a patient, are similar: in both parts, they would make validation too easy. So
+would a group in the training part of one domain and the holdout part of another: domains share the order of groups.
 """
 
 from __future__ import annotations
@@ -35,17 +36,19 @@ def split_indices(n: int, holdout_fraction: float, trial_seed: int, domain_index
     return Split(np.array(keys[held:], dtype=np.int64), np.array(keys[:held], dtype=np.int64))
 
 
-def split_groups(groups: Indices, holdout_fraction: float, trial_seed: int, domain_index: int) -> Split:
+def split_groups(groups: Indices, holdout_fraction: float, trial_seed: int, total: int) -> Split:
     """Hold out whole groups: of all sets of groups, one whose number of samples is nearest to int(n·fraction).
 
-    Groups are shuffled by RandomState(seed_hash(trial_seed, domain_index)); among equally near sets, earlier groups are
-    preferred. Neither part is empty.
+    All `total` groups of a dataset are shuffled by RandomState(seed_hash(trial_seed)); among equally near sets, earlier
+    groups are preferred. Domains that share groups thus hold out the same ones, as far as the numbers of samples allow.
+    Neither part is empty.
 
-    >>> split_groups(np.array([7, 7, 8, 8, 8, 9]), 0.5, trial_seed=0, domain_index=0).holdout.tolist()
+    >>> split_groups(np.array([7, 7, 8, 8, 8, 9]), 0.5, trial_seed=0, total=10).holdout.tolist()
     [2, 3, 4]
     """
     names, members, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.random.RandomState(seed_hash(trial_seed, domain_index)).permutation(len(names))
+    rank = np.random.RandomState(seed_hash(trial_seed)).permutation(total)
+    order = rank[names].argsort()
     n, held = len(groups), max(1, int(len(groups) * holdout_fraction))
     # last[s]: the last group, by its place in the order, of the first set found with s samples; −1 for no set.
     # The set without its last group was found before that group, so that `last` leads from a sum to its groups.
@@ -71,13 +74,14 @@ def split_dataset(dataset: DomainDataset, holdout_fraction: float, trial_seed: i
     if not 0 < holdout_fraction < 1:
         raise bad_value("holdout_fraction", "between 0 and 1", holdout_fraction)
     splits = {}
+    total = 1 + max((int(each.groups.max()) for each in dataset.domains if each.groups is not None), default=-1)
     for index, domain in enumerate(dataset.domains):
         if domain.groups is not None:
             _check_groups(domain, domain.groups)
         if domain.holdout is not None:
             split = Split(np.flatnonzero(~domain.holdout), np.flatnonzero(domain.holdout))
         elif domain.groups is not None:
-            split = split_groups(domain.groups, holdout_fraction, trial_seed, index)
+            split = split_groups(domain.groups, holdout_fraction, trial_seed, total)
         else:
             split = split_indices(len(domain), holdout_fraction, trial_seed, index)
         if 0 in (len(split.train), len(split.holdout)):

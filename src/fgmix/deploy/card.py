@@ -173,7 +173,7 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
     spread = max(stdev(seen), estimate.floor)
     return {
         "metric": METRIC_NAMES[estimate.metric],
-        "question": describe_question(info.overlap) if info.overlap else "",
+        "question": describe_question(info.overlap, estimate.new_objects) if info.overlap else "",
         "worst": worst_domain(estimate.metrics, estimate.metric),
         "seen": seen,
         "spread": spread,

@@ -20,6 +20,7 @@ from fgmix.records.evaluations import Metric
 from fgmix.records.metrics import Floats, calibration_error, metrics
 from fgmix.records.model import (
     Estimate,
+    NewObjects,
     PredictedClass,
     PredictionSummary,
     Terms,
@@ -88,7 +89,26 @@ def estimate(
         predicted=_count_predicted(judged),
         operating=choose_operating_points(_score_known(own), list(map(_score_known, reports))),
         thresholds=choose_all_thresholds(_score_known(own)),
+        new_objects=_describe_new_objects(judged, metric),
     )
+
+
+def _describe_new_objects(judged: Sequence[_Judged], metric: Metric) -> NewObjects | None:
+    """Compare new groups with known ones in the domains that have both; None if there is no such domain."""
+    both = [each for each in judged if each.held_out.new is not None and 0 < each.held_out.new.mean() < 1]
+    if not both:
+        return None
+    masks = [np.asarray(each.held_out.new) for each in both]
+    return NewObjects(
+        value=float(np.mean([_measure(each, metric, new) for each, new in zip(both, masks)])),
+        known=float(np.mean([_measure(each, metric, ~new) for each, new in zip(both, masks)])),
+        samples=int(sum(new.sum() for new in masks)),
+    )
+
+
+def _measure(judged: _Judged, metric: Metric, rows: npt.NDArray[np.bool_]) -> float:
+    p = judged.probabilities[rows]
+    return metrics(judged.held_out.y[rows], p.argmax(axis=1), p, MOST_CLASSES).value(metric)
 
 
 def _judge_all(held_out: Sequence[HeldOut], asked: tuple[int, float, float | None]) -> list[_Judged]:

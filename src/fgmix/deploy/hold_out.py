@@ -38,6 +38,9 @@ class HeldOut:
     # Logits, and both parts of the novelty, of holdout samples of the source domains.
     reference: tuple[Floats, Floats] = field(default_factory=lambda: (np.zeros((0, 0)), np.zeros((0, 2))))
 
+    # Samples whose group no training sample of the network has: new objects. None without groups.
+    new: npt.NDArray[np.bool_] | None = None
+
     @property
     def correct(self) -> npt.NDArray[np.bool_]:
         correct: npt.NDArray[np.bool_] = self.logits.argmax(axis=1) == self.y
@@ -89,7 +92,19 @@ def predict_held_out(
         in_domain_accuracy=in_domain_accuracy,
         noise=_predict_all(predictor, familiar, make_noise(run, NOISE, noise).split(BATCH))[1],
         reference=_predict_all(predictor, familiar, known.inputs()),
+        new=_find_new(run, domain),
     )
+
+
+def _find_new(run: PreparedRun, name: str) -> npt.NDArray[np.bool_] | None:
+    """Find the samples of a domain whose group no training sample of the other domains has; None without groups."""
+    groups = {domain.name: domain.groups for domain in run.dataset.domains}
+    own = groups[name]
+    known = [each[run.splits[source].train] for source in run.sources if (each := groups[source]) is not None]
+    if own is None or not known:
+        return None
+    split = run.splits[name]
+    return ~np.isin(own[np.concatenate([getattr(split, part) for part in PARTS])], np.concatenate(known))
 
 
 def measure_in_domain(run: OpenedRun) -> tuple[float, float]:

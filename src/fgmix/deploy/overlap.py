@@ -15,7 +15,7 @@ from PIL import Image
 from fgmix.data import DomainDataset
 from fgmix.data.augment import ImageInputs
 from fgmix.data.near_duplicates import MOST, Floats, Place, describe_image, find_pairs, find_twins
-from fgmix.records.model import Overlap
+from fgmix.records.model import NewObjects, Overlap
 from fgmix.records.schema import RunSpec
 from fgmix.results.other_metrics import percent
 from fgmix.training.prepare import load_dataset, locate_activations
@@ -53,14 +53,20 @@ def check_twins(path: Path, *, progress: bool = True) -> tuple[tuple[Path, Path]
     return tuple((files[a][i], files[b][j]) for (a, i), (b, j) in list_twins(cache.read()))
 
 
-def describe_question(overlap: Overlap) -> str:
-    """Say in a sentence or two what an estimate is for: new objects, or a new style of known ones."""
+def describe_question(overlap: Overlap, new: NewObjects | None = None) -> str:
+    """Say in a sentence or two what an estimate is for: new objects, or a new style of known ones.
+
+    Args:
+        overlap: of the domains.
+        new: the estimate for new objects, if there is one.
+    """
     if overlap.groups == 0:
         return "No group of a held-out domain is in another one: the estimate is for new objects in a new domain."
     known = describe_known(overlap)
     if overlap.groups:
         return (
-            f"{known}: the estimate is for a new style of objects that are partly known. Expect less for new objects."
+            f"{known}: the estimate is for a new style of objects that are partly known. {describe_new(new)} for new "
+            "objects."
         )
     if overlap.near_duplicates == 0 and not overlap.twins:
         known = "No image has a near-duplicate in another domain"
@@ -68,6 +74,13 @@ def describe_question(overlap: Overlap) -> str:
         "The data do not say whether the same objects, such as patients, appear in several domains. If they do, the "
         f"estimate is for known objects in a new style; expect less for new objects.{known and f' {known}.'}"
     )
+
+
+def describe_new(new: NewObjects | None) -> str:
+    """Say what to expect for objects that no training sample shows."""
+    if new is None:
+        return "Expect less"
+    return f"Expect {percent(new.value)} instead of {percent(new.known)} ({new.samples:,} samples)"
 
 
 def describe_known(overlap: Overlap) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.data.dataset import Indices
-from fgmix.deploy.overlap import describe_known
+from fgmix.deploy.overlap import describe_known, describe_new
 from fgmix.records.evaluations import METRIC_NAMES
 from fgmix.records.model import Estimate, ModelInfo, PredictionSummary
 from fgmix.results.other_metrics import percent, worst_domain
@@ -61,7 +61,9 @@ def summarize_model(info: ModelInfo) -> list[str]:
 def warn_of_known(info: ModelInfo) -> list[str]:
     """Write a line if objects of a held-out domain are in another one: the estimate is not for new objects then."""
     known = describe_known(info.overlap) if info.overlap else ""
-    return [f"Not only new objects: {known}; expect less for new ones"] if known else []
+    new = info.estimate.new_objects if info.estimate else None
+    expected = describe_new(new)
+    return [f"Not only new objects: {known}. {expected} for new ones"] if known else []
 
 
 def _expect(estimate: Estimate) -> str:

@@ -170,6 +170,14 @@ class Overlap(Struct, frozen=True, forbid_unknown_fields=True):
     twins: Count | None = None  # images with a twin in another domain, by features; None without features of images
 
 
+class NewObjects(Struct, frozen=True, forbid_unknown_fields=True):
+    """The estimate for groups, such as patients, that no training sample shows; means over held-out domains."""
+
+    value: Share  # of the metric
+    known: Share  # of the same domains and models, on groups that training samples show
+    samples: Count  # of new groups, all domains together
+
+
 class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
     """Estimate for a new domain."""
 
@@ -190,6 +198,7 @@ class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
     thresholds: tuple[tuple[float, ...], ...] = ()
     # standard deviation of the value by the number of samples alone, the least that the interval uses
     floor: float = 0.0
+    new_objects: NewObjects | None = None  # None unless some groups are in several domains, and some are not trained on
 
     @property
     def has_few_samples(self) -> bool:
