@@ -1,6 +1,7 @@
 """Compare `fgmix fit` with plain scikit-learn pipelines on domains that neither has seen.
 
-    python benchmarks/studies/fit_against_sklearn.py OUT [--only TEXT] [--pacs FEATURES.npz] [--budget 5min] [--nested]
+    python benchmarks/studies/fit_against_sklearn.py OUT [--only TEXT] [--pacs FEATURES.npz] [--images IMAGES]
+        [--budget 5min] [--nested]
 
 One domain of each set is left out of everything. `fit` trains on the others with its defaults, but for the budget. It
 is wall time, so a loaded machine tries fewer recipes: give enough for the rows to be comparable. The pipelines are a
@@ -9,7 +10,8 @@ gradient boosting; the best of them is chosen by leave-one-domain-out (`cross_va
 whole search, training of all included; that of `fit` includes card, figures and calibration. The best accuracy of a
 search is no estimate for a new domain, as `fit` gives it: with --nested it is repeated without each domain, which is
 then predicted (with three domains or more), and the time of all searches is reported, too. Rows are printed as
-Markdown. Penguins and people need the packages palmerpenguins and seglearn, and are left out without them.
+Markdown. Penguins and people need the packages palmerpenguins and seglearn, and are left out without them. Image files
+are features of the frozen backbone for both, whose time does not count.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
+from twins import read_features
 
 from fgmix import fit
 from fgmix.data import from_arrays
@@ -81,7 +84,7 @@ def read_people(n: int = 6) -> Samples:
     return np.array(x)[kept], np.array(y)[kept], np.array(people)[kept]
 
 
-def list_sets(pacs: Path | None) -> dict[str, tuple[Samples, Any]]:
+def list_sets(pacs: Path | None, images: Path | None = None) -> dict[str, tuple[Samples, Any]]:
     """List the sets, each with the domain that is left out."""
     sets: dict[str, tuple[Samples, Any]] = {
         "wine by malic acid, highest third": (split_by(*load_wine(return_X_y=True), 1), 2),
@@ -98,6 +101,11 @@ def list_sets(pacs: Path | None) -> dict[str, tuple[Samples, Any]]:
         with np.load(pacs) as file:
             x, y, d = file["X"].astype(np.float32), file["y"], file["domains"][file["domain"]]
         sets |= {f"PACS features, {name}": ((x, y, d), name) for name in np.unique(d)}
+    if images:
+        domains = read_features(str(images)).domains
+        x = np.concatenate([each.inputs.clean(np.arange(len(each))).numpy() for each in domains])
+        y, d = np.concatenate([each.y for each in domains]), np.repeat([e.name for e in domains], [*map(len, domains)])
+        sets |= {f"{images.stem}, {name}": ((x, y, d), name) for name in np.unique(d)}
     return sets
 
 
@@ -178,6 +186,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="", help="sets whose name contains this")
     parser.add_argument("--pacs", type=Path)
+    parser.add_argument("--images", type=Path, help="a folder or manifest")
     parser.add_argument("--budget", default="5min")
     parser.add_argument("--nested", action="store_true", help="measure the time of nested searches")
     options = parser.parse_args()
@@ -195,7 +204,7 @@ def main() -> None:
     ]
     print(f"| {' | '.join(titles)} |")
     print("| --- |" + " ---: |" * (len(titles) - 1))
-    for name, (samples, left_out) in list_sets(options.pacs).items():
+    for name, (samples, left_out) in list_sets(options.pacs, options.images).items():
         if options.only in name:
             print(compare(name, samples, left_out, options.out, options.budget, options.nested), flush=True)
 
