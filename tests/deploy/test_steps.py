@@ -116,3 +116,10 @@ def test_unbalanced_classes_are_named_before_hours_of_training() -> None:
     (note,) = advise(spec, data, "cpu")
     assert "from 30 to 90 samples): consider --metric balanced_accuracy" in note
     assert advise(replace(spec, metric="macro_f1"), data, "cpu") == []
+
+
+def test_domains_with_other_shares_of_a_class_are_noted() -> None:
+    y = np.concatenate([np.arange(40) < 10, np.arange(40) < 30]).astype(int)  # 25 and 75 %, together balanced
+    data = from_arrays(np.zeros((80, 2)), y, np.arange(80) // 40)
+    (note,) = advise(resolve(RunSpec(dataset="arrays", algorithm="erm"), data), data, "cpu")
+    assert "25.0 % in one domain and 75.0 % in another" in note

@@ -29,6 +29,7 @@ from fgmix.records.metrics import is_unbalanced
 from fgmix.records.options import options_of
 from fgmix.records.schema import ResolvedSpec, RunSpec
 from fgmix.records.store import RunFolder
+from fgmix.results.other_metrics import percent
 from fgmix.sweeps.calibrate import calibrate, estimate_cost
 from fgmix.terminal import print_notes
 from fgmix.training.devices import pick_device
@@ -37,6 +38,7 @@ from fgmix.training.resolve import resolve
 PASSES = 20  # epochs of the largest domain, counted with its holdout part
 MOST = 10  # times the default
 EVALUATIONS = 20  # of a run that is longer than the default
+DIFFERENT = 0.4  # between the shares of a class in two domains
 BUDGET = 5.0  # seconds that the calibration may take before it starts its last step
 
 
@@ -121,10 +123,19 @@ def advise(spec: ResolvedSpec, dataset: DomainDataset, device: str) -> list[str]
         advice.append(
             "No GPU is used: --frozen trains only a small network on features of the backbone, which takes minutes."
         )
-    counts = np.bincount(np.concatenate([domain.y for domain in dataset.domains]))
-    if spec.metric == "accuracy" and is_unbalanced(counts):
+    rows = np.array([np.bincount(domain.y, minlength=len(dataset.classes)) for domain in dataset.domains])
+    if spec.metric == "accuracy" and is_unbalanced(counts := rows.sum(0)):
         advice.append(
             f"The classes are unbalanced (from {counts[counts > 0].min()} to {counts.max()} samples): consider "
             "--metric balanced_accuracy, and --class-weight balanced."
         )
+    elif spec.metric == "accuracy":
+        shares = rows / rows.sum(1, keepdims=True)
+        low, high = shares.min(0), shares.max(0)
+        if (high - low).max() > DIFFERENT:
+            c = int((high - low).argmax())
+            advice.append(
+                f"The share of {dataset.classes[c]!r} is {percent(low[c])} in one domain and {percent(high[c])} in "
+                "another: consider --metric balanced_accuracy."
+            )
     return advice
