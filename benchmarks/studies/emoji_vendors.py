@@ -49,10 +49,10 @@ def read_image(path: Path, side: int) -> Image.Image:
     if path.suffix == ".svg":
         from resvg_py import svg_to_bytes
 
-        path_or_bytes: Path | io.BytesIO = io.BytesIO(bytes(svg_to_bytes(svg_path=str(path), width=side, height=side)))
+        source: Path | io.BytesIO = io.BytesIO(bytes(svg_to_bytes(svg_path=str(path), width=side, height=side)))
     else:
-        path_or_bytes = path
-    with Image.open(path_or_bytes) as file:
+        source = path
+    with Image.open(source) as file:
         image = file.convert("RGBA").resize((side, side), Image.Resampling.BICUBIC)
     white = Image.new("RGBA", image.size, "white")
     return Image.alpha_composite(white, image).convert("RGB")

@@ -33,7 +33,7 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
-from twins import read_features
+from twins import join_features
 
 from fgmix import fit
 from fgmix.data import from_arrays
@@ -102,9 +102,7 @@ def list_sets(pacs: Path | None, images: Path | None = None) -> dict[str, tuple[
             x, y, d = file["X"].astype(np.float32), file["y"], file["domains"][file["domain"]]
         sets |= {f"PACS features, {name}": ((x, y, d), name) for name in np.unique(d)}
     if images:
-        domains = read_features(str(images)).domains
-        x = np.concatenate([each.inputs.clean(np.arange(len(each))).numpy() for each in domains])
-        y, d = np.concatenate([each.y for each in domains]), np.repeat([e.name for e in domains], [*map(len, domains)])
+        x, y, d, _ = join_features(images)
         sets |= {f"{images.stem}, {name}": ((x, y, d), name) for name in np.unique(d)}
     return sets
 

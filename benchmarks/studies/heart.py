@@ -86,12 +86,11 @@ def encode(rows: list[Row], known: list[Row]) -> Array:
 
 def make_all(features: int) -> dict[str, Any]:
     """Make the pipelines, with missing values imputed but for boosting."""
-    made = make_pipelines(features)
     return {
         title: each
         if isinstance(each, HistGradientBoostingClassifier)
         else Pipeline([("impute", SimpleImputer(add_indicator=True)), *each.steps])
-        for title, each in made.items()
+        for title, each in make_pipelines(features).items()
     }
 
 

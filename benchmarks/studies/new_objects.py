@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from twins import read_features
+from twins import join_features
 
 from fgmix import fit
 from fgmix.data import from_arrays
@@ -27,11 +27,9 @@ def main() -> None:
     parser.add_argument("--without", required=True, help="domains, separated by commas")
     parser.add_argument("--recipes", type=lambda text: text.split(","))
     options = parser.parse_args()
-    domains = read_features(str(options.manifest)).domains
-    x = np.concatenate([each.inputs.clean(np.arange(len(each))).numpy() for each in domains])
-    y = np.concatenate([each.y for each in domains])
-    d = np.repeat([each.name for each in domains], [*map(len, domains)])
-    group = np.concatenate([each.groups for each in domains if each.groups is not None])
+    x, y, d, group = join_features(options.manifest)
+    if (group < 0).any():
+        raise SystemExit("every domain needs groups")
     left_out = options.without.split(",")
     is_new = np.isin(group, np.random.default_rng(0).permutation(group.max() + 1)[::NEW])
     seen = ~is_new & ~np.isin(d, left_out)

@@ -12,31 +12,27 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fgmix.data import DomainDataset
-from fgmix.data.near_duplicates import Place, find_twins
-from fgmix.records.schema import RunSpec
-from fgmix.training.prepare import load_dataset, locate_activations
-from fgmix.training.resolve import resolve
+from fgmix.data.near_duplicates import find_twins
+from fgmix.deploy.overlap import name_object, read_features
 
 DRAWS = 5
+Array = npt.NDArray[Any]
 
 
-def read_features(images: str) -> DomainDataset:
-    """Compute the features of images, or read them from the cache."""
-    spec = RunSpec(dataset=images, algorithm="erm", frozen=True)
-    dataset = load_dataset(spec)
-    cache = locate_activations(resolve(spec, dataset), dataset)
-    cache.fill()
-    return cache.read()
-
-
-def name_object(features: DomainDataset, place: Place) -> int | Place:
-    """Name the object of an image: its group, or the image itself."""
-    groups = features.domains[place[0]].groups
-    return place if groups is None else int(groups[place[1]])
+def join_features(images: Path) -> tuple[Array, Array, Array, Array]:
+    """Read features, labels, names of domains and groups of all images (−1 without groups), domain by domain."""
+    domains = read_features(images)[1].domains
+    x = np.concatenate([each.inputs.clean(np.arange(len(each))).numpy() for each in domains])
+    y = np.concatenate([each.y for each in domains])
+    d = np.concatenate([np.repeat(each.name, len(each)) for each in domains])
+    group = np.concatenate([0 * each.y - 1 if each.groups is None else each.groups for each in domains])
+    return x, y, d, group
 
 
 def count(features: DomainDataset, size: int | None, rng: np.random.Generator) -> tuple[Counter[str], Counter[str]]:
@@ -58,7 +54,7 @@ def main() -> None:
     parser.add_argument("images", type=Path)
     parser.add_argument("--sizes", default="")
     options = parser.parse_args()
-    features, rng = read_features(str(options.images)), np.random.default_rng(0)
+    features, rng = read_features(options.images)[1], np.random.default_rng(0)
     found, true = count(features, None, rng)
     print("| domains | twins | of one object |\n| --- | ---: | ---: |")
     for title in found:

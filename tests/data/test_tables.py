@@ -94,7 +94,9 @@ def test_manifests_are_no_tables(tmp_path: Path) -> None:
         ("label,domain,age:number\na,b,old\n", "age"),
         ("label,domain,age\na,b,inf\n", "infinity"),
         ("label,domain,age,age:number\na,b,1,1\n", "age"),
-        ("label,domain,id\n" + "".join(f"a,b,n{i}\n" for i in range(201)), "id:ignore"),
+        ("label,domain,id:category\n" + "".join(f"a,b,n{i}\n" for i in range(201)), "id:ignore"),
+        ("label,domain,patient\n" + "".join(f"a,b,n{i % 30}\n" for i in range(120)), "rename it 'group'"),
+        ("label,domain,Group,x\na,b,p1,3\n", "group"),
     ],
 )
 def test_bad_tables_are_refused(text: str, found: str, tmp_path: Path) -> None:

@@ -72,6 +72,9 @@ def test_a_rule_that_held_out_domains_could_not_test_is_not_called_none(tmp_path
     untested = [structs.replace(each, trusted=0.0, trusted_accuracy=None) for each in info.estimate.domains]
     estimate = structs.replace(info.estimate, domains=tuple(untested))
     assert "could not test" in summarize_model(structs.replace(info, estimate=estimate))[-1]
+    wrong = [structs.replace(each, trusted=0.5, trusted_accuracy=0.6) for each in info.estimate.domains]
+    failed = structs.replace(info, estimate=structs.replace(info.estimate, domains=tuple(wrong)))
+    assert "check all" in summarize_model(failed)[-1]
     *_, line = summarize_model(structs.replace(info, overlap=Overlap(None, 6)))  # the estimate is not for new objects
     assert "6 images" in line
     never = structs.replace(info, estimate=estimate, min_confidence=(None,) * len(info.classes))

@@ -12,7 +12,7 @@ import pytest
 from fgmix.deploy.calibration import fit_temperature
 from fgmix.deploy.estimate import estimate, prediction_interval
 from fgmix.deploy.hold_out import HeldOut
-from fgmix.records.model import Estimate, NewObjects
+from fgmix.records.model import Estimate, Terms
 
 
 def held_out(domain: str, right: int, n: int, *, novel: int = 0, seed: int = 0) -> HeldOut:
@@ -38,9 +38,18 @@ def test_accuracy_is_the_mean_over_domains_not_over_instances() -> None:
 
 def test_new_objects_are_told_from_known_ones() -> None:
     assert estimate(THREE).new_objects is None
-    new = [np.arange(10) < 8, np.arange(20) >= 16, np.ones(30, np.bool_)]  # 4 wrong of 8, 0 of 4, a domain of new ones
-    found = estimate([replace(each, new=mask) for each, mask in zip(THREE, new)]).new_objects
-    assert found == NewObjects(pytest.approx((4 / 8 + 1) / 2), pytest.approx((2 / 2 + 12 / 16) / 2), 12)
+    n = np.arange(60)  # the first samples of a domain are wrong
+    x, y, z = held_out("x", 30, 60), held_out("y", 40, 60, seed=1), held_out("z", 60, 60)
+    new = [np.where(n < 40, n // 4, -1), np.where(n >= 40, n, -1), np.where(n < 45, n // 5, -1)]  # 10, 20 and 9 groups
+    marked = [replace(each, new=own) for each, own in zip((x, y, z), new)]
+    found = estimate(marked, terms=Terms(min_confidence=0.0)).new_objects
+    assert found is not None
+    assert found.value == pytest.approx((10 / 40 + 20 / 20) / 2)  # z has too few groups
+    assert found.known == pytest.approx((20 / 20 + 20 / 40) / 2)  # z has too few samples
+    assert found.groups == 30
+    assert (found.trusted, found.trusted_accuracy) == (1.0, pytest.approx(30 / 60))
+    assert estimate(marked, metric="macro_f1").new_objects.metric == "balanced_accuracy"
+    assert estimate([replace(each, new=n) for each in (x, y, z)]).new_objects is None  # nothing is known
 
 
 def test_novel_instances_are_counted_and_scored() -> None:

@@ -10,6 +10,7 @@ from PIL import Image, ImageOps
 
 from fgmix import fit
 from fgmix.data import LoadOptions, from_arrays, load
+from fgmix.data.dataset import join_datasets
 from fgmix.deploy.overlap import describe_question, measure_overlap
 from fgmix.records.model import Overlap
 
@@ -24,10 +25,12 @@ def test_groups_in_several_domains_are_counted_by_sample() -> None:
 
 def test_twins_of_different_groups_are_counted() -> None:
     rng = np.random.default_rng(0)
-    x, y, d = rng.normal(size=(40, 100)), np.arange(40) % 2, np.arange(40) // 20
-    x[[25, 26, 27]] = x[[5, 6, 7]]
-    assert measure_overlap(from_arrays(x, y, d), from_arrays(x, y, d)).twins == 6
-    named = from_arrays(x, y, d, group=[*range(25), 5, *range(26, 40)])
+    x, y, d = rng.normal(size=(200, 100)), np.arange(200) % 2, np.arange(200) // 100
+    x[[105, 106, 107]] = x[[5, 6, 7]]
+    data, few = from_arrays(x, y, d), from_arrays(x[5:], y[5:], d[5:])
+    assert measure_overlap(data, data).twins == 6
+    assert measure_overlap(few, few).twins is None  # among few images, those that are only alike are twins
+    named = from_arrays(x, y, d, group=[*range(105), 5, *range(106, 200)])
     assert measure_overlap(named, named).twins == 4
 
 
@@ -45,6 +48,16 @@ def test_images_of_another_style_are_counted(tmp_path: Path) -> None:
     assert measure_overlap(dataset).near_duplicates == 6
 
 
+def test_no_object_is_new_if_a_domain_has_no_groups(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y, d = rng.normal(size=(120, 5)), np.arange(120) % 2, np.arange(120) // 40
+    named = from_arrays(x[:80], y[:80], d[:80], group=np.arange(80) % 40)
+    data = join_datasets(named, from_arrays(x[80:], y[80:], d[80:]))
+    model = fit(data, tmp_path / "model", recipes=["logistic"], progress=False)
+    assert model.info.estimate is not None
+    assert model.info.estimate.new_objects is None
+
+
 def test_new_objects_are_held_out_of_all_domains(tmp_path: Path) -> None:
     """Labels are noise that belongs to objects: known objects are recognised in a new domain, new ones are not."""
     rng = np.random.default_rng(0)
@@ -55,7 +68,7 @@ def test_new_objects_are_held_out_of_all_domains(tmp_path: Path) -> None:
     assert model.info.estimate is not None
     found = model.info.estimate.new_objects
     assert found is not None
-    assert found.samples == 3 * 40
+    assert found.groups == 40
     assert found.known > 0.85
     assert found.value < 0.65
     assert f"{100 * found.value:.1f} %" in describe_question(model.info.overlap, found)
@@ -66,10 +79,11 @@ def test_new_objects_are_held_out_of_all_domains(tmp_path: Path) -> None:
     [
         (Overlap(0.0, None), ["new objects in a new domain"]),
         (Overlap(0.25, None), ["25.0 %", "partly known"]),
-        (Overlap(None, 6), ["do not say", "6 images have"]),
+        (Overlap(None, 6), ["6 images with near-duplicates", "partly known"]),
         (Overlap(None, 0), ["do not say", "No image has"]),
         (Overlap(None, 0, 0), ["do not say", "No image has"]),
-        (Overlap(None, 6, 1234), ["do not say", "6 images have", "1,234 images seem"]),
+        (Overlap(None, 1, 1234), ["1 image with near-duplicates and 1,234 images with twins", "--features"]),
+        (Overlap(0.0, 6, 1234), ["new objects in a new domain"]),
         (Overlap(None, None), ["do not say"]),
     ],
 )

@@ -122,4 +122,4 @@ def test_domains_with_other_shares_of_a_class_are_noted() -> None:
     y = np.concatenate([np.arange(40) < 10, np.arange(40) < 30]).astype(int)  # 25 and 75 %, together balanced
     data = from_arrays(np.zeros((80, 2)), y, np.arange(80) // 40)
     (note,) = advise(resolve(RunSpec(dataset="arrays", algorithm="erm"), data), data, "cpu")
-    assert "25.0 % in one domain and 75.0 % in another" in note
+    assert "25.0 % in 1 and 75.0 % in 0" in note

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -38,13 +37,14 @@ def check(
     print_phase("looking for images", quiet=quiet)
     from fgmix.data.checks import check_images
 
-    path = _locate(images, data_root)
-    report = check_images(path, progress=not quiet)
-    if features:
-        from fgmix.deploy.overlap import check_twins
-
-        report = replace(report, twins=check_twins(path, progress=not quiet))
+    path = _locate(images, data_root).absolute()  # a relative one may be the name of a dataset
+    report, twins = check_images(path, progress=not quiet), list[str]()
     print_lines(report.lines())
+    if features:
+        from fgmix.deploy.overlap import find_twin_files
+
+        twins = report.describe_twins(find_twin_files(path, progress=not quiet))
+    print_lines(["No problems found."] if report.clean and not twins else twins)
     if report.unreadable:
         raise typer.Exit(PROBLEMS)
 

@@ -34,7 +34,7 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", help="setting of the method; may be repeated", rich_help_panel="Method")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="hide progress bars")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="hide progress bars and notes")]
 ACCEPT_CODE = "accept runs of other code of their method"
 # Shown by `--help-all`: errors and notes name it where it is needed.
 AcceptCode = Annotated[bool, typer.Option("--accept-code", help=ACCEPT_CODE, hidden=True)]

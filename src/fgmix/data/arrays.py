@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data.dataset import SCALED, ArrayInputs, Domain, DomainDataset, Indices, TableInputs, fingerprint_of
+from fgmix.data.dataset import (
+    GROUPED,
+    SCALED,
+    ArrayInputs,
+    Domain,
+    DomainDataset,
+    Indices,
+    TableInputs,
+    fingerprint_of,
+)
 from fgmix.data.files import open_file
 from fgmix.data.folders import describe_shared_groups, list_some
 from fgmix.data.standardisation import RESOLVED, pooled_axes
@@ -92,7 +101,8 @@ def from_arrays(
     )
     added = [each for each in (weights, groups, soft) if each is not None]
     features = [feature for column in columns for feature in column.features]
-    digest = fingerprint_of([*class_names, *domain_names, x, labels, ids, *added, *features])
+    grouped = [] if groups is None else [GROUPED]
+    digest = fingerprint_of([*class_names, *domain_names, x, labels, ids, *added, *features, *grouped])
     empty = [each for each, mine in zip(domain_names, rows) if not mine.any()]
     notes = [f"Domains without a sample are left out: {list_some(empty)}."] if empty else []
     notes += [*_note_samples(x), *note_groups(parts, group_names), *([] if soft is None else [SOFT])]

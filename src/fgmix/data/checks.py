@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ EXAMPLES = 3  # near-duplicates that are named
 SAME = "If a pair shows the same object, name it in the column `group` of a manifest:"
 ACROSS = f"{SAME} a model that is tested on one has seen the other."
 WITHIN = f"{SAME} one may be in the training part and the other in the holdout part."
+MANY = 100  # images of a domain: among fewer, images that are only alike are often twins (docs/data/images.md)
 TINY = 5  # a class with fewer images in a domain is reported: a holdout part of 20 % may have none of it
 
 
@@ -45,36 +47,44 @@ class FolderReport:
     tiny: tuple[tuple[str, str, int], ...]  # (domain, class, number) with 1 to 4 images
     sizes: tuple[tuple[int, int], ...]  # (width, height) of every readable image, sorted by their areas
     groups: dict[str, int]  # number of groups of readable images by domain; empty without groups
-    twins: Pairs = ()  # pairs that features single out, across domains; empty if they were not looked for
 
     @property
     def clean(self) -> bool:
         """Whether no problem was found."""
-        copies = self.duplicates or self.mislabelled or self.near_across or self.near_within or self.twins
+        copies = self.duplicates or self.mislabelled or self.near_across or self.near_within
         return not (self.notes or self.unreadable or copies or self.tiny)
 
     def lines(self) -> list[str]:
         """Write the report as lines of text."""
         total = sum(sum(row.values()) for row in self.counts.values())
-        classes = len(next(iter(self.counts.values())))
+        number = len(next(iter(self.counts.values())))
+        classes = f"{number} class{'es' if number != 1 else ''}"
         ends = [f"{width}×{height}" for width, height in (*self.sizes[:1], *self.sizes[-1:])]
         sizes = f", {' to '.join(dict.fromkeys(ends))} pixels" if ends else ""
         return [
-            f"{self.path}: {total} images, {len(self.counts)} domains, {classes} classes{sizes}",
+            f"{self.path}: {total} images, {len(self.counts)} domains, {classes}{sizes}",
             *self._table(),
             *([f"Groups: {', '.join(f'{domain} {n}' for domain, n in self.groups.items())}."] if self.groups else []),
             *self.notes,
             *(f"Cannot be decoded: {path} ({reason})" for path, reason in self.unreadable),
             *("The same image in several domains: " + ", ".join(map(self._name, each)) for each in self.duplicates),
             *("The same image with different labels: " + ", ".join(map(self._name, each)) for each in self.mislabelled),
-            *self._describe_near("Near-duplicates in several domains", self.near_across, ACROSS),
-            *self._describe_near("Near-duplicates within a domain", self.near_within, WITHIN),
-            *self._describe_near("Alike in two domains, and unlike all others", self.twins, ACROSS),
+            *self.describe_pairs("Near-duplicates in several domains", self.near_across, ACROSS),
+            *self.describe_pairs("Near-duplicates within a domain", self.near_within, WITHIN),
             *(f"Few images of class {label!r} in domain {domain!r}: {n}" for domain, label, n in self.tiny),
-            *(["No problems found."] if self.clean else []),
         ]
 
-    def _describe_near(self, kind: str, pairs: Pairs, meaning: str) -> list[str]:
+    def describe_twins(self, twins: Sequence[tuple[Path, Path]]) -> list[str]:
+        """Write a line about twins that are neither identical files nor near-duplicates."""
+        known = {frozenset(pair) for each in self.duplicates for pair in combinations(each, 2)}
+        known |= set(map(frozenset, self.near_across))
+        others = [pair for pair in twins if frozenset(pair) not in known]
+        few = min(sum(row.values()) for row in self.counts.values()) < MANY
+        unsure = " Among so few images, some are only alike." if few else ""
+        return self.describe_pairs("Alike in two domains, and unlike all others", others, f"{ACROSS}{unsure}")
+
+    def describe_pairs(self, kind: str, pairs: Sequence[tuple[Path, Path]], meaning: str) -> list[str]:
+        """Write a line about pairs of files, with examples; none without pairs."""
         if not pairs:
             return []
         examples = "; ".join(" and ".join(map(self._name, pair)) for pair in pairs[:EXAMPLES])

@@ -243,6 +243,9 @@ def fingerprint_of(parts: Iterable[bytes | str | npt.NDArray[Any] | ArrayParts])
     return digest.hexdigest()
 
 
+GROUPED = "groups held out in one order"  # in the fingerprint of data with groups: other splits are other data
+
+
 def join_datasets(first: DomainDataset, second: DomainDataset) -> DomainDataset:
     """Join the domains of two datasets of one kind; classes and groups are matched by name.
 

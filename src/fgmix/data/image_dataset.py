@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from fgmix.data.arrays import note_groups
 from fgmix.data.augment import ImageInputs
-from fgmix.data.dataset import Domain, DomainDataset, fingerprint_of
+from fgmix.data.dataset import GROUPED, Domain, DomainDataset, fingerprint_of
 from fgmix.data.files import StrPath
 from fgmix.data.folders import Scan, class_notes, list_some, scan_images
 from fgmix.data.grey import Window, parse_window
@@ -90,6 +90,7 @@ def _make_dataset(path: Path, name: str | None, scan: Scan, images: CachedImages
             *(part for d in domains for part in (d.name, d.y)),
             *(d.holdout for d in domains if d.holdout is not None),
             *(d.groups for d in domains if d.groups is not None),
+            *([GROUPED] if groups else []),
             *(d.weights for d in domains if d.weights is not None),
         ]
     )

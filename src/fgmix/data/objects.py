@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from fgmix.data.arrays import check_scale, from_arrays, is_scaled, note_scale
 from fgmix.data.dataset import (
+    GROUPED,
     SCALED,
     ArrayInputs,
     ArrayParts,
@@ -111,7 +112,8 @@ def from_samples(
     ]
     held = [_find_holdout(domain, holdout) for domain in numbered.domains]
     given_split = (each for each in held if each is not None)
-    digest = fingerprint_of([*numbered.classes, *domains, x, about[0], ids, *about[1:], *given_split])
+    grouped = [] if group is None else [GROUPED]
+    digest = fingerprint_of([*numbered.classes, *domains, x, about[0], ids, *about[1:], *given_split, *grouped])
     own = {} if transform is None else _bind(transform, rows[0])
     parts = tuple(
         replace(domain, inputs=SampleInputs(x, **own), holdout=each)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """DomainBed's split of a domain into training part and holdout part, with the same indices; or one by groups.
 
-Samples of one group, such as images of a patient, are similar: in both parts, they would make validation too easy. So
-would a group in the training part of one domain and the holdout part of another: domains share the order of groups.
+Samples of one group, such as images of a patient, are similar: in both parts, they would make validation too easy. A
+group in the training part of one domain and the holdout part of another does so, too: domains share an order of groups.
 """
 
 from __future__ import annotations
@@ -37,35 +37,24 @@ def split_indices(n: int, holdout_fraction: float, trial_seed: int, domain_index
 
 
 def split_groups(groups: Indices, holdout_fraction: float, trial_seed: int, total: int) -> Split:
-    """Hold out whole groups: of all sets of groups, one whose number of samples is nearest to int(n·fraction).
+    """Hold out whole groups, so that the number of samples is near to int(n·fraction).
 
-    All `total` groups of a dataset are shuffled by RandomState(seed_hash(trial_seed)); among equally near sets, earlier
-    groups are preferred. Domains that share groups thus hold out the same ones, as far as the numbers of samples allow.
-    Neither part is empty.
+    All `total` groups of a dataset are shuffled by RandomState(seed_hash(trial_seed)), and each is held out if that
+    brings the number nearer. Domains that share groups thus hold out nearly the same ones. Neither part is empty.
 
     >>> split_groups(np.array([7, 7, 8, 8, 8, 9]), 0.5, trial_seed=0, total=10).holdout.tolist()
     [2, 3, 4]
     """
     names, members, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     rank = np.random.RandomState(seed_hash(trial_seed)).permutation(total)
-    order = rank[names].argsort()
-    n, held = len(groups), max(1, int(len(groups) * holdout_fraction))
-    # last[s]: the last group, by its place in the order, of the first set found with s samples; −1 for no set.
-    # The set without its last group was found before that group, so that `last` leads from a sum to its groups.
-    last = np.full(n, -1)
-    reached = np.zeros(n, dtype=np.bool_)  # sums below n: not all groups
-    reached[0] = True
-    for place, size in enumerate(sizes[order].tolist()):
-        new = np.flatnonzero(reached[: n - size] & ~reached[size:]) + size
-        reached[new], last[new] = True, place
-        if reached[held]:
-            break
-    sums = np.flatnonzero(reached)[1:]
-    left, chosen = int(sums[np.abs(sums - held).argmin()]), []
-    while left:
-        chosen.append(order[last[left]])
-        left -= int(sizes[chosen[-1]])
-    in_holdout = np.isin(members, chosen)
+    n, wanted, held = len(groups), max(1, int(len(groups) * holdout_fraction)), 0
+    chosen: list[int] = []
+    for group in rank[names].argsort().tolist():
+        more = held + int(sizes[group])
+        if more < n and abs(more - wanted) < abs(held - wanted):
+            chosen.append(group)
+            held = more
+    in_holdout = np.isin(members, chosen or [sizes.argmin()])  # the smallest, if all have too many samples
     return Split(np.flatnonzero(~in_holdout), np.flatnonzero(in_holdout))
 
 

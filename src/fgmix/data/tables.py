@@ -38,6 +38,8 @@ MISSING = ("", "?", "na", "n/a", "nan", "none", "null", "<na>", "nat")  # in low
 REQUIRED = ("label", "domain")
 WEIGHT = "sample_weight"
 MOST_CATEGORIES = 200  # of a column: more are rather names, dates or identifiers
+FEW_CATEGORIES = 20  # more of them, with fewer than `ROWS` rows each, are names unless they are declared
+ROWS = 10
 FEWEST = 50  # rows from which on distinct integers are reported as possible identifiers
 DECLARED = ("number", "category", "ignore")
 
@@ -211,6 +213,8 @@ def describe_columns(table: Table) -> tuple[Column, ...]:
     """Describe the feature columns of a table, as declared or detected."""
     known = (*REQUIRED, "group", WEIGHT)
     names = [name for name in table.values if name not in known and table.declared.get(name) != "ignore"]
+    if slips := [name for name in names if name.lower() in known]:
+        raise UserError(f"Expected {slips[0].lower()} as a column of {table.path}. Found {slips[0]}. Rename it.")
     if not names:
         raise UserError(f"Expected columns of features beside label and domain in {table.path}. Found none.")
     return tuple(_describe(table, name) for name in names)
@@ -227,6 +231,12 @@ def _describe(table: Table, name: str) -> Column:
             raise UserError(f"Expected finite numbers in the column {name!r} of {table.path}. Found infinity.")
         return Column(name, kind, marks_missing=bool(np.isnan(numbers).any()))
     categories = tuple(sorted(set(_as_texts(values).tolist())))
+    if declared is None and len(categories) > FEW_CATEGORIES and len(values) < ROWS * len(categories):
+        raise UserError(
+            f"Expected features in the column {name!r} of {table.path}. Found {len(categories)} names in {len(values)} "
+            f"rows, such as {list_some(categories[:3])}. If they are patients or other objects, rename it 'group'; "
+            f"else '{name}:ignore' or '{name}:category'."
+        )
     if len(categories) > MOST_CATEGORIES:
         raise UserError(
             f"Expected at most {MOST_CATEGORIES} categories in the column {name!r} of {table.path}. Found "

@@ -84,11 +84,17 @@ def describe(
         # Of the run, so that the same runs give the same model.
         date=datetime.fromtimestamp(trained.stat().st_mtime, UTC).date().isoformat(),
         counts=tuple(tuple(row.tolist()) for row in rows),
-        groups=tuple(len(np.unique(domain.groups)) for domain in dataset.domains if domain.groups is not None),
+        groups=_count_groups(dataset),
         columns=dataset.columns,
         overlap=measure_overlap(dataset, features),
         **fields,
     )
+
+
+def _count_groups(dataset: DomainDataset) -> tuple[int, ...]:
+    """Count the groups of each domain, 0 for one without; empty if none has groups."""
+    counts = tuple(0 if domain.groups is None else len(np.unique(domain.groups)) for domain in dataset.domains)
+    return counts if any(counts) else ()
 
 
 def _dtype(dataset: DomainDataset) -> Dtype:

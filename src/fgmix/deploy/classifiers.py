@@ -178,9 +178,8 @@ def convert(
         form, tensors = "trees", _read_boosting(fitted, x)
     elif isinstance(fitted, ExtraTreesClassifier | RandomForestClassifier):
         form, tensors = "forest", _read_forest(fitted.estimators_)
-    elif isinstance(fitted, Sequence):
+    elif isinstance(fitted, Sequence) and fitted and all(isinstance(each, DecisionTreeClassifier) for each in fitted):
         form, tensors = "forest", _read_forest(fitted)
-        fitted = fitted[0]  # all were trained on the same classes
     elif hasattr(fitted, "coef_") and hasattr(fitted, "intercept_"):
         weight = np.atleast_2d(fitted.coef_)
         form, tensors = "linear", {"weight": weight, "bias": np.broadcast_to(fitted.intercept_, len(weight))}
@@ -189,7 +188,8 @@ def convert(
             "Expected a linear classifier, an SVC with an RBF kernel, gradient boosting or a forest of scikit-learn. "
             f"Found {type(fitted).__name__}. Return one of them from the recipe, or a FittedClassifier."
         )
-    return FittedClassifier(form, {n: _to_tensor(v) for n, v in tensors.items()}, fitted.classes_.tolist(), classes)
+    present = (fitted[0] if isinstance(fitted, Sequence) else fitted).classes_.tolist()
+    return FittedClassifier(form, {n: _to_tensor(v) for n, v in tensors.items()}, present, classes)
 
 
 def _read_kernel(fitted: SVC, x: npt.NDArray[Any]) -> dict[str, Any]:

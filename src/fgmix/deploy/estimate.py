@@ -30,6 +30,8 @@ from fgmix.records.model import (
 )
 
 LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are reported
+FEWEST_GROUPS = 10  # new groups of a domain: the number of objects counts, not that of their samples
+FEWEST_KNOWN = 20  # samples of known groups in a domain
 MOST_CLASSES = 100  # of a confusion matrix
 UPPER = (1 + 0.95) / 2  # quantile of the upper end of a 95 % interval
 
@@ -94,16 +96,31 @@ def estimate(
 
 
 def _describe_new_objects(judged: Sequence[_Judged], metric: Metric) -> NewObjects | None:
-    """Compare new groups with known ones in the domains that have both; None if there is no such domain."""
-    both = [each for each in judged if each.held_out.new is not None and 0 < each.held_out.new.mean() < 1]
-    if not both:
+    """Compare new groups with known ones, each in the domains that have enough of them; None if either has none.
+
+    Macro F1 depends on the number of samples, of which there are fewer new ones: balanced accuracy takes its place.
+    """
+    metric = "balanced_accuracy" if metric == "macro_f1" else metric
+    marked = [(each, each.held_out.new) for each in judged if each.held_out.new is not None]
+    unseen = [(each, new >= 0) for each, new in marked if _count_new(new) >= FEWEST_GROUPS]
+    known = [(each, new < 0) for each, new in marked if (new < 0).sum() >= FEWEST_KNOWN]
+    if not (unseen and known):
         return None
-    masks = [np.asarray(each.held_out.new) for each in both]
+    trusted = [_find_trusted(each) & rows for each, rows in unseen]
+    count = sum(int(rows.sum()) for rows in trusted)
+    correct = sum(int((rows & each.held_out.correct).sum()) for (each, _), rows in zip(unseen, trusted))
     return NewObjects(
-        value=float(np.mean([_measure(each, metric, new) for each, new in zip(both, masks)])),
-        known=float(np.mean([_measure(each, metric, ~new) for each, new in zip(both, masks)])),
-        samples=int(sum(new.sum() for new in masks)),
+        metric=metric,
+        value=float(np.mean([_measure(each, metric, rows) for each, rows in unseen])),
+        known=float(np.mean([_measure(each, metric, rows) for each, rows in known])),
+        groups=_count_new(np.concatenate([new for _, new in marked if _count_new(new) >= FEWEST_GROUPS])),
+        trusted=count / sum(int(rows.sum()) for _, rows in unseen),
+        trusted_accuracy=correct / count if count else None,
     )
+
+
+def _count_new(new: Indices) -> int:
+    return len(np.unique(new[new >= 0]))
 
 
 def _measure(judged: _Judged, metric: Metric, rows: npt.NDArray[np.bool_]) -> float:

@@ -50,6 +50,7 @@ from fgmix.training.prepare import (
     PreparedRun,
     describe_code,
     load_dataset,
+    locate_activations,
     new_algorithm,
     prepare_data,
 )
@@ -301,7 +302,7 @@ def _make_model(
     info = describe(
         dataset,
         run.files.record,
-        features=run.prepared.dataset if record.spec.frozen else None,
+        features=locate_activations(record.spec, dataset).read() if record.spec.frozen else None,
         spec=record.spec,
         run=run.folder.name,
         min_confidence=estimate.trust.by_class if estimate else (terms.min_confidence,) * len(dataset.classes),

@@ -37,9 +37,8 @@ class HeldOut:
     noise: Floats = field(default_factory=lambda: np.zeros((0, 2)))  # both parts of the novelty of noise, (m, 2)
     # Logits, and both parts of the novelty, of holdout samples of the source domains.
     reference: tuple[Floats, Floats] = field(default_factory=lambda: (np.zeros((0, 0)), np.zeros((0, 2))))
-
-    # Samples whose group no training sample of the network has: new objects. None without groups.
-    new: npt.NDArray[np.bool_] | None = None
+    # Of each sample its group if no training sample of the network has it, else −1; None unless all domains have groups
+    new: Indices | None = None
 
     @property
     def correct(self) -> npt.NDArray[np.bool_]:
@@ -96,15 +95,15 @@ def predict_held_out(
     )
 
 
-def _find_new(run: PreparedRun, name: str) -> npt.NDArray[np.bool_] | None:
-    """Find the samples of a domain whose group no training sample of the other domains has; None without groups."""
-    groups = {domain.name: domain.groups for domain in run.dataset.domains}
-    own = groups[name]
-    known = [each[run.splits[source].train] for source in run.sources if (each := groups[source]) is not None]
-    if own is None or not known:
+def _find_new(run: PreparedRun, name: str) -> Indices | None:
+    """Find the groups of a domain that no training sample of the other domains has, by sample; −1 for the others."""
+    groups = {domain.name: domain.groups for domain in run.dataset.domains if domain.groups is not None}
+    if len(groups) < len(run.dataset.domains):
         return None
-    split = run.splits[name]
-    return ~np.isin(own[np.concatenate([getattr(split, part) for part in PARTS])], np.concatenate(known))
+    known = np.concatenate([groups[source][run.splits[source].train] for source in run.sources])
+    rows = np.concatenate([getattr(run.splits[name], part) for part in PARTS])
+    own = groups[name][rows]
+    return np.where(np.isin(own, known), -1, own)
 
 
 def measure_in_domain(run: OpenedRun) -> tuple[float, float]:

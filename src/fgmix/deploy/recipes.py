@@ -119,7 +119,7 @@ def compute_gram(a: Samples, b: Samples, *, gamma: float) -> npt.NDArray[np.floa
 def fit_forest(x: Samples, y: Indices, weights: Weights | None) -> Sequence[DecisionTreeClassifier]:
     """Fit 200 extremely randomised trees of at most 500 leaves, those of ExtraTreesClassifier(200, random_state=0).
 
-    They are made one by one, because that class copies and checks each: a quarter of its time on 1,000 samples.
+    They are made one by one, because that class copies and checks each: an eighth of its time on 1,000 samples.
 
     Geurts et al., "Extremely randomized trees", 2006, https://doi.org/10.1007/s10994-006-6226-1.
     """

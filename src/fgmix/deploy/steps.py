@@ -38,6 +38,7 @@ from fgmix.training.resolve import resolve
 PASSES = 20  # epochs of the largest domain, counted with its holdout part
 MOST = 10  # times the default
 EVALUATIONS = 20  # of a run that is longer than the default
+LARGE = 20  # samples of a domain whose shares of the classes count
 DIFFERENT = 0.4  # between the shares of a class in two domains
 BUDGET = 5.0  # seconds that the calibration may take before it starts its last step
 
@@ -123,19 +124,26 @@ def advise(spec: ResolvedSpec, dataset: DomainDataset, device: str) -> list[str]
         advice.append(
             "No GPU is used: --frozen trains only a small network on features of the backbone, which takes minutes."
         )
-    rows = np.array([np.bincount(domain.y, minlength=len(dataset.classes)) for domain in dataset.domains])
-    if spec.metric == "accuracy" and is_unbalanced(counts := rows.sum(0)):
-        advice.append(
-            f"The classes are unbalanced (from {counts[counts > 0].min()} to {counts.max()} samples): consider "
-            "--metric balanced_accuracy, and --class-weight balanced."
-        )
-    elif spec.metric == "accuracy":
-        shares = rows / rows.sum(1, keepdims=True)
-        low, high = shares.min(0), shares.max(0)
-        if (high - low).max() > DIFFERENT:
-            c = int((high - low).argmax())
-            advice.append(
-                f"The share of {dataset.classes[c]!r} is {percent(low[c])} in one domain and {percent(high[c])} in "
-                "another: consider --metric balanced_accuracy."
-            )
-    return advice
+    return advice + (_advise_metric(dataset) if spec.metric == "accuracy" else [])
+
+
+def _advise_metric(dataset: DomainDataset) -> list[str]:
+    """Suggest a metric if the classes are unbalanced, or if domains have other shares of them."""
+    counts = np.array([np.bincount(domain.y, minlength=len(dataset.classes)) for domain in dataset.domains])
+    if is_unbalanced(total := counts.sum(0)):
+        found = f"The classes are unbalanced (from {total[total > 0].min()} to {total.max()} samples)"
+        return [f"{found}: consider --metric balanced_accuracy, and --class-weight balanced."]
+    is_large = counts.sum(1) >= LARGE
+    if is_large.sum() < 2:
+        return []
+    names = [name for name, large in zip(dataset.domain_names, is_large) if large]
+    shares = counts[is_large] / counts[is_large].sum(1, keepdims=True)
+    c = int(np.ptp(shares, axis=0).argmax())
+    low, high = int(shares[:, c].argmin()), int(shares[:, c].argmax())
+    if shares[high, c] - shares[low, c] <= DIFFERENT:
+        return []
+    ends = " and ".join(f"{percent(shares[i, c])} in {names[i]}" for i in (low, high))
+    return [
+        f"The share of {dataset.classes[c]!r} is {ends}, so accuracy rewards a guess of the most frequent class: "
+        "consider --metric balanced_accuracy."
+    ]

@@ -171,11 +171,17 @@ class Overlap(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewObjects(Struct, frozen=True, forbid_unknown_fields=True):
-    """The estimate for groups, such as patients, that no training sample shows; means over held-out domains."""
+    """The estimate for groups, such as patients, that no training sample shows; means over held-out domains.
 
-    value: Share  # of the metric
-    known: Share  # of the same domains and models, on groups that training samples show
-    samples: Count  # of new groups, all domains together
+    Their samples in other domains are holdout samples, which took part in choosing the recipe, and a network's step.
+    """
+
+    metric: Metric  # accuracy, or balanced accuracy
+    value: Share
+    known: Share  # of groups that training samples show
+    groups: Count  # new ones, all domains together
+    trusted: Share  # of the predictions for new groups
+    trusted_accuracy: Share | None  # of these; None if none is trusted
 
 
 class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
