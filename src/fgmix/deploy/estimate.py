@@ -91,14 +91,15 @@ def estimate(
         predicted=_count_predicted(judged),
         operating=choose_operating_points(_score_known(own), list(map(_score_known, reports))),
         thresholds=choose_all_thresholds(_score_known(own)),
-        new_objects=_describe_new_objects(judged, metric),
+        new_objects=_describe_new_objects(judged, metric, trust),
     )
 
 
-def _describe_new_objects(judged: Sequence[_Judged], metric: Metric) -> NewObjects | None:
+def _describe_new_objects(judged: Sequence[_Judged], metric: Metric, trust: TrustRule) -> NewObjects | None:
     """Compare new groups with known ones, each in the domains that have enough of them; None if either has none.
 
     Macro F1 depends on the number of samples, of which there are fewer new ones: balanced accuracy takes its place.
+    `trust` is the rule of the model: what held-out domains trust does not count if it trusts nothing.
     """
     metric = "balanced_accuracy" if metric == "macro_f1" else metric
     marked = [(each, each.held_out.new) for each in judged if each.held_out.new is not None]
@@ -106,7 +107,8 @@ def _describe_new_objects(judged: Sequence[_Judged], metric: Metric) -> NewObjec
     known = [(each, new < 0) for each, new in marked if (new < 0).sum() >= FEWEST_KNOWN]
     if not (unseen and known):
         return None
-    trusted = [_find_trusted(each) & rows for each, rows in unseen]
+    trusts = any(least is not None for least in trust.by_class)
+    trusted = [_find_trusted(each) & rows & trusts for each, rows in unseen]
     count = sum(int(rows.sum()) for rows in trusted)
     correct = sum(int((rows & each.held_out.correct).sum()) for (each, _), rows in zip(unseen, trusted))
     return NewObjects(
