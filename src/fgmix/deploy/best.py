@@ -80,7 +80,7 @@ def list_candidates(bench: Workbench, recipes: Sequence[Recipe]) -> list[Candida
     candidates = [
         Candidate(recipe, bench)
         for recipe in recipes
-        if (bench.spec.frozen if recipe.tunes else kind in recipe.kinds) and size.samples <= recipe.largest
+        if (bench.spec.frozen if recipe.tunes else kind in recipe.kinds) and recipe.suits(size)
     ]
     # A backbone that is to be trained leaves classifiers of the samples themselves out.
     trains = bool(bench.spec.backbone) and not bench.spec.frozen

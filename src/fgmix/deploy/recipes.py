@@ -29,6 +29,9 @@ from fgmix.records.protocols import Kind
 
 GROUP = "fgmix.recipes"  # entry-point group of plug-ins: name = "package.module:RECIPE"
 VECTORS: tuple[Kind, ...] = ("features", "small_images")  # what a classifier of vectors can use as it is
+# Values beyond which trees are left out: mostly features of a network, on which forests took a third of the time of all
+# recipes and were never chosen.
+WIDE = 5_000_000
 STEPS = 300  # of a small network: on the data of docs/fit/choose.md as good as 1,000
 
 Samples = npt.NDArray[np.float32]  # (n, f), standardised
@@ -60,7 +63,8 @@ class Recipe:
             `classifiers.convert` must know it. None for a recipe that trains a network.
         options: of the run that trains the network, fields of `fgmix.RunSpec`.
         tunes: train the last section of a pre-trained backbone on images, in place of a small network on its features.
-        largest: most samples that it can be trained on.
+        most: samples that it can be trained on.
+        most_values: samples times features, beyond which it is not worth while.
         after: name of the recipe that it resembles: it is tried only where that is the best one.
     """
 
@@ -71,12 +75,17 @@ class Recipe:
     fit: Fit | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     tunes: bool = False
-    largest: float = float("inf")
+    most: float = float("inf")
+    most_values: float = float("inf")
     after: str = ""
 
     def __post_init__(self) -> None:
         if (self.fit is None) == (not self.options):
             raise bad_value("recipe", "a Recipe with `fit` or with the `options` of a run, one of them", self.name)
+
+    def suits(self, size: Size) -> bool:
+        """Tell whether data are not too large for it."""
+        return size.samples <= self.most and size.samples * size.features <= self.most_values
 
     def train(self, x: Samples, y: Indices, weights: Weights | None, classes: int) -> FittedClassifier:
         """Train its classifier, on labels 0, …, `classes` − 1."""
@@ -190,7 +199,7 @@ _TABLE: dict[str, Recipe] = {
             VECTORS,
             fit=partial(fit_svm, c=3.0),
             cost=lambda size: 4e-11 * size.samples**2 * (size.features + 200),
-            largest=15_000,  # the kernel is a matrix of doubles: 1.8 GB
+            most=15_000,  # the kernel is a matrix of doubles: 1.8 GB
         ),
         Recipe(
             "forest",
@@ -198,6 +207,7 @@ _TABLE: dict[str, Recipe] = {
             VECTORS,
             fit=fit_forest,
             cost=lambda size: 0.1 + 2e-5 * size.samples * size.features**0.5,
+            most_values=WIDE,
         ),
         Recipe(
             "boosting",
@@ -205,6 +215,7 @@ _TABLE: dict[str, Recipe] = {
             ("features",),
             fit=fit_boosting,
             cost=lambda size: 0.1 + 3e-5 * min(size.samples, 2000) * size.features**0.5 * max(1, size.classes - 1),
+            most_values=WIDE,
             after="forest",
         ),
         Recipe("erm", "small network, ERM", **_train("erm", 0.0042)),
