@@ -159,7 +159,8 @@ def unknown(what: str, value: object, known: Iterable[str]) -> UnknownName:
     plain = {_plain(name): name for name in reversed(known)}
     near = difflib.get_close_matches(_plain(_short(value)), plain, n=1)
     if near and len(known) > FEW:  # a list would bury the suggestion
-        return UnknownName(f"Unknown {what} {_short(value)}. Did you mean {plain[near[0]]!r}?")
+        own = " One of your own is named by --plugin FILE." if what == "algorithm" else ""
+        return UnknownName(f"Unknown {what} {_short(value)}. Did you mean {plain[near[0]]!r}?{own}")
     if len(known) > MOST and what in LISTED:
         return UnknownName(f"Unknown {what} {_short(value)}. See `fgmix list {what}s`.")
     guess = f" Did you mean {plain[near[0]]!r}?" if near else ""
