@@ -161,7 +161,7 @@ PRESETS: dict[str, dict[Scale, Preset]] = {
     },
     "replication": {
         "cpu": Preset(
-            "ERM, A, U, FGMix and other settings on PACS at 224 px, last stage trained, nine trials: 6 CPU-hours",
+            "ERM, A, U, FGMix and other settings on PACS at 224 px, last stage trained, nine trials: 7 CPU-hours",
             (
                 _build_last_stage(("erm", "fgmix_a", "fgmix_u", "fgmix")),
                 *(_build_last_stage((name,), arm, **settings) for arm, (name, settings) in LAST_STAGE_ARMS.items()),
