@@ -268,7 +268,7 @@ def _table_trials(info: ModelInfo) -> str:
     head = ["Recipe", *map(escape_markdown, shown), "mean", "worst", "CPU-seconds"]
     rows = []
     for trial in sorted(info.choice.trials, key=lambda trial: -trial.mean):
-        name = f"{trial.about}, each domain standardised by itself" if trial.by_domain else trial.about
+        name = f"`{trial.recipe}`: {trial.about}{', each domain standardised by itself' if trial.by_domain else ''}"
         if trial.recipe == info.choice.recipe and not trial.by_domain:
             name = f"**{name}**"
         seconds = f"{trial.cpu_seconds:.1f}"
