@@ -69,8 +69,8 @@ class FolderReport:
             *(f"Cannot be decoded: {path} ({reason})" for path, reason in self.unreadable),
             *("The same image in several domains: " + ", ".join(map(self._name, each)) for each in self.duplicates),
             *("The same image with different labels: " + ", ".join(map(self._name, each)) for each in self.mislabelled),
-            *self.describe_pairs("Near-duplicates in several domains", self.near_across, ACROSS),
-            *self.describe_pairs("Near-duplicates within a domain", self.near_within, WITHIN),
+            *self._describe_pairs("Near-duplicates in several domains", self.near_across, ACROSS),
+            *self._describe_pairs("Near-duplicates within a domain", self.near_within, WITHIN),
             *(f"Few images of class {label!r} in domain {domain!r}: {n}" for domain, label, n in self.tiny),
         ]
 
@@ -81,9 +81,9 @@ class FolderReport:
         others = [pair for pair in twins if frozenset(pair) not in known]
         few = min(sum(row.values()) for row in self.counts.values()) < MANY
         unsure = " Among so few images, some are only alike." if few else ""
-        return self.describe_pairs("Alike in two domains, and unlike all others", others, f"{ACROSS}{unsure}")
+        return self._describe_pairs("Alike in two domains, and unlike all others", others, f"{ACROSS}{unsure}")
 
-    def describe_pairs(self, kind: str, pairs: Sequence[tuple[Path, Path]], meaning: str) -> list[str]:
+    def _describe_pairs(self, kind: str, pairs: Sequence[tuple[Path, Path]], meaning: str) -> list[str]:
         """Write a line about pairs of files, with examples; none without pairs."""
         if not pairs:
             return []

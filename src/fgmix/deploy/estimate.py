@@ -103,21 +103,20 @@ def _describe_new_objects(judged: Sequence[_Judged], metric: Metric, trust: Trus
     """
     metric = "balanced_accuracy" if metric == "macro_f1" else metric
     marked = [(each, each.held_out.new) for each in judged if each.held_out.new is not None]
-    unseen = [(each, new >= 0) for each, new in marked if _count_new(new) >= FEWEST_GROUPS]
-    known = [(each, new < 0) for each, new in marked if (new < 0).sum() >= FEWEST_KNOWN]
+    unseen = [(each, new) for each, new in marked if _count_new(new) >= FEWEST_GROUPS]
+    known = [(each, new) for each, new in marked if (new < 0).sum() >= FEWEST_KNOWN]
     if not (unseen and known):
         return None
     trusts = any(least is not None for least in trust.by_class)
-    trusted = [_find_trusted(each) & rows & trusts for each, rows in unseen]
-    count = sum(int(rows.sum()) for rows in trusted)
-    correct = sum(int((rows & each.held_out.correct).sum()) for (each, _), rows in zip(unseen, trusted))
+    trusted = np.concatenate([_find_trusted(each)[new >= 0] & trusts for each, new in unseen])
+    correct = np.concatenate([each.held_out.correct[new >= 0] for each, new in unseen])
     return NewObjects(
         metric=metric,
-        value=float(np.mean([_measure(each, metric, rows) for each, rows in unseen])),
-        known=float(np.mean([_measure(each, metric, rows) for each, rows in known])),
-        groups=_count_new(np.concatenate([new for _, new in marked if _count_new(new) >= FEWEST_GROUPS])),
-        trusted=count / sum(int(rows.sum()) for _, rows in unseen),
-        trusted_accuracy=correct / count if count else None,
+        value=float(np.mean([_measure(each, metric, new >= 0) for each, new in unseen])),
+        known=float(np.mean([_measure(each, metric, new < 0) for each, new in known])),
+        groups=_count_new(np.concatenate([new for _, new in unseen])),
+        trusted=float(trusted.mean()),
+        trusted_accuracy=float(correct[trusted].mean()) if trusted.any() else None,
     )
 
 
