@@ -1,6 +1,6 @@
 """Compare `fgmix fit` with scikit-learn pipelines on heart disease in four hospitals, each left out in turn.
 
-    python benchmarks/studies/heart.py FOLDER OUT
+    python benchmarks/studies/heart.py FOLDER OUT [--metric balanced_accuracy]
 
 FOLDER has the files processed.cleveland.data, …, of the UCI repository (Janosi et al., "Heart Disease", 1988,
 https://doi.org/10.24432/C52P4X; MD5 below). The label is num > 0; a cholesterol or blood pressure of 0 is missing, and
@@ -100,7 +100,7 @@ def score(model: Any, table: Path, labels: list[str], *, adapt: bool) -> float:
     return float(np.mean(np.array(guesses) == labels))
 
 
-def compare(patients: list[Row], hospital: str, out: Path) -> str:
+def compare(patients: list[Row], hospital: str, out: Path, metric: str) -> str:
     """Return a row of the table."""
     known = [row for row in patients if row["domain"] != hospital]
     new = [row for row in patients if row["domain"] == hospital]
@@ -117,7 +117,7 @@ def compare(patients: list[Row], hospital: str, out: Path) -> str:
     out.mkdir(parents=True, exist_ok=True)
     tables = [write_table(rows, out / f"{hospital}-{part}.csv") for part, rows in (("known", known), ("new", new))]
     began = time.process_time()
-    model = fit(tables[0], out / hospital, device="cpu", progress=False)
+    model = fit(tables[0], out / f"{hospital}-{metric}", metric=metric, device="cpu", progress=False)
     ours, info = time.process_time() - began, model.info
     assert info.choice is not None
     assert info.estimate is not None
@@ -142,13 +142,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--metric", default="accuracy", help="by which `fit` chooses")
     parser.add_argument("--only", default="", help="hospitals whose name contains this")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     patients = [row for name in HOSPITALS for row in read_hospital(options.folder, name)]
     for hospital in HOSPITALS:
         if options.only in hospital:
-            print(compare(patients, hospital, options.out), flush=True)
+            print(compare(patients, hospital, options.out, options.metric), flush=True)
 
 
 if __name__ == "__main__":
