@@ -16,7 +16,8 @@ from deploy.made import vectors
 from fgmix import Model, fit, load_model
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.deploy import recipes
-from fgmix.deploy.choose import Candidate, Fold, Trials
+from fgmix.deploy.candidate import Candidate, Fold
+from fgmix.deploy.choose import Trials
 from fgmix.deploy.export import export_model
 from fgmix.deploy.recipes import Recipe
 from fgmix.errors import UserError
@@ -53,7 +54,7 @@ def test_each_value_is_that_of_scikit_learn_on_the_domain_held_out(folder: Path)
 
 
 def make_candidate(name: str, out: Path, data: DomainDataset | None = None) -> Candidate:
-    from fgmix.deploy.choose import Workbench
+    from fgmix.deploy.candidate import Workbench
     from fgmix.records.schema import RunSpec
 
     spec = RunSpec(dataset="arrays", algorithm="erm", steps=300)

@@ -15,7 +15,7 @@ from fgmix import fit, load_model
 from fgmix.algorithms import get, names
 from fgmix.data import LoadOptions, load
 from fgmix.data.activations import ViewInputs
-from fgmix.deploy.choose import Candidate, Workbench
+from fgmix.deploy.candidate import Candidate, Workbench
 from fgmix.deploy.export import export_model, make_example_inputs
 from fgmix.deploy.hold_out import compute_noise_features, hold_out, make_noise
 from fgmix.deploy.predict import predict_paths

@@ -14,7 +14,8 @@ from fgmix.data import DomainDataset
 from fgmix.data.dataset import fingerprint_of
 from fgmix.deploy.adapt import find_least, measure_sizes, measure_skewed
 from fgmix.deploy.build import build_network, describe, summarize_holdout
-from fgmix.deploy.choose import Candidate, Trials, Workbench
+from fgmix.deploy.candidate import Candidate, Workbench
+from fgmix.deploy.choose import Trials
 from fgmix.deploy.estimate import estimate
 from fgmix.deploy.hold_out import HeldOut
 from fgmix.deploy.model import Model

@@ -21,8 +21,8 @@ from fgmix.algorithms import check_domains
 from fgmix.data import DomainDataset, split_dataset
 from fgmix.deploy.best import choose_network, make_best, name_request
 from fgmix.deploy.build import build_network, describe, summarize_holdout
+from fgmix.deploy.candidate import FOLDS, RUNS, Workbench
 from fgmix.deploy.card import CARD, CONFUSION, PAGE, RELIABILITY, write_card
-from fgmix.deploy.choose import FOLDS, RUNS, Workbench
 from fgmix.deploy.estimate import check_shared_classes, estimate
 from fgmix.deploy.heatmaps import FOLDER, add_heat_maps, check_heat_maps
 from fgmix.deploy.hold_out import (
